@@ -1,0 +1,59 @@
+"""legoswarm: E(2)- and permutation-equivariant swarm policies for any team size (LEGO-MAPPO), in JAX.
+
+    policy = legoswarm.load("zoo:spread")
+    actions = policy.act(positions, velocities, roles)
+
+Importing the package is cheap: what needs JAX is imported when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from legoswarm.files import FileError as FileError
+    from legoswarm.learn.folder import RunConfig as RunConfig
+    from legoswarm.learn.loop import resume_run as resume_run
+    from legoswarm.learn.loop import start_run as start_run
+    from legoswarm.learn.mappo import MappoConfig as MappoConfig
+    from legoswarm.learn.train import TrainConfig as TrainConfig
+    from legoswarm.learn.train import make_train as make_train
+    from legoswarm.policies import PolicyConfig as PolicyConfig
+    from legoswarm.policies import register_encoder as register_encoder
+    from legoswarm.policies import register_policy as register_policy
+    from legoswarm.policies.act import Swarm as Swarm
+    from legoswarm.policies.act import load as load
+    from legoswarm.tasks import Spread as Spread
+    from legoswarm.tasks import Tag as Tag
+    from legoswarm.tasks import make_task as make_task
+    from legoswarm.tasks import register_task as register_task
+
+_HOME = {
+    "FileError": "legoswarm.files",
+    "MappoConfig": "legoswarm.learn.mappo",
+    "PolicyConfig": "legoswarm.policies",
+    "RunConfig": "legoswarm.learn.folder",
+    "Spread": "legoswarm.tasks",
+    "Swarm": "legoswarm.policies.act",
+    "Tag": "legoswarm.tasks",
+    "TrainConfig": "legoswarm.learn.train",
+    "load": "legoswarm.policies.act",
+    "make_task": "legoswarm.tasks",
+    "make_train": "legoswarm.learn.train",
+    "register_encoder": "legoswarm.policies",
+    "register_policy": "legoswarm.policies",
+    "register_task": "legoswarm.tasks",
+    "resume_run": "legoswarm.learn.loop",
+    "start_run": "legoswarm.learn.loop",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'legoswarm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,1 @@
+"""Evaluation: episodes, team sizes, head to head."""

@@ -1,0 +1,63 @@
+"""Episodes with a trained policy: mean actions, figures, and how often frames flip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from legoswarm.policies import Actors, Decision, decide, world_actions
+from legoswarm.tasks import State, Task
+
+
+class Trajectory(eqx.Module):
+    """One episode, step by step: states before each step, decisions taken there, and what was measured."""
+
+    states: State
+    decisions: dict[str, Decision]
+    actions: Float[Array, "time agents 2"]
+    alive: Bool[Array, " time"]
+    measures: dict[str, Array]
+
+
+def play(task: Task, actors: Actors, state: State) -> Trajectory:
+    """One episode of mean actions from `state` to the horizon."""
+
+    def step(carry: tuple[State, Array], _: None) -> tuple[tuple[State, Array], Trajectory]:
+        state, alive = carry
+        decisions = decide(actors, task.scene(state))
+        actions = world_actions(task.layout, decisions, {role: d.mean for role, d in decisions.items()})
+        after = task.step(state, actions)
+        measures = task.measure(after)
+        measures = {name: jnp.where(alive, value, jnp.zeros_like(value)) for name, value in measures.items()}
+        record = Trajectory(state, decisions, task.action_limit(actions), alive, measures)
+        return (after, alive & ~task.terminated(after)), record
+
+    return jax.lax.scan(step, (state, jnp.array(True)), None, length=task.horizon)[1]
+
+
+def frame_flips(trajectory: Trajectory) -> Float[Array, ""]:
+    """Share of steps at which an agent's frame changed handedness or turned by more than 90 degrees."""
+    flips = []
+    for decision in trajectory.decisions.values():
+        now, before = decision.frame.rotation[1:], decision.frame.rotation[:-1]
+        turned = (now[..., 0] * before[..., 0]).sum(-1) < 0
+        mirrored = jnp.linalg.det(now) * jnp.linalg.det(before) < 0
+        flips.append((turned | mirrored).astype(now.dtype).mean())
+    return jnp.stack(flips).mean()
+
+
+def episode_figures(task: Task, actors: Actors, key: PRNGKeyArray) -> dict[str, Any]:
+    """The task's figures of one episode, the frames' flip rate and the largest coordinate reached."""
+    trajectory = play(task, actors, task.reset(key))
+    figures = task.figures(trajectory.measures)
+    extent = jnp.abs(trajectory.states.position[:, : task.layout.agents]).max()
+    return {**figures, "frame_flips": frame_flips(trajectory), "extent": extent}
+
+
+def evaluate(task: Task, actors: Actors, key: PRNGKeyArray, episodes: int) -> dict[str, Float[Array, " episodes"]]:
+    """Figures of many episodes."""
+    return jax.vmap(lambda k: episode_figures(task, actors, k))(jax.random.split(key, episodes))

@@ -1,0 +1,69 @@
+"""The same policies inside the real mpe2 package, stepped by its own code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from legoswarm.evaluate.compare import EPISODE_SEED, size_fields, summarize
+from legoswarm.policies.act import Swarm
+from legoswarm.tasks import Spread, State, Task
+
+
+def evaluate_inside(swarm: Swarm, task: Task, episodes: int, seed: int = EPISODE_SEED) -> dict[str, Any]:
+    """Mean-action episodes of Spread in mpe2; D and C are computed from the positions in its `world`.
+
+    Policies see positions and velocities of all entities, read from `world` (mpe2's observation vector lacks
+    the others' velocities). An action u becomes mpe2's five numbers: u_x = a2 - a1, u_y = a4 - a3.
+    """
+    try:
+        from mpe2 import simple_spread_v3
+    except ImportError:
+        raise ValueError("the engine mpe2 needs the mpe2 package: pip install 'legoswarm[mpe2]'") from None
+    if (
+        not isinstance(task, Spread)
+        or task.protocol != "mpe2"
+        or task.landmark_count != task.agents
+        or task.start != "uniform"
+    ):
+        raise ValueError("the engine mpe2 runs Spread in the protocol mpe2, with as many landmarks as agents")
+    env = simple_spread_v3.parallel_env(N=task.agents, max_cycles=task.horizon, continuous_actions=True)
+    roles = ["agent"] * task.agents + ["landmark"] * task.agents
+    results: list[dict[str, float]] = []
+    for episode in range(episodes):
+        env.reset(seed=seed + episode)
+        world = env.unwrapped.world
+        measures: list[dict[str, Any]] = []
+        reward = 0.0
+        while env.agents:
+            state = _read(world)
+            actions = swarm.act(state.position, state.velocity, roles)
+            names = list(env.agents)
+            rewards = env.step({name: _five(action) for name, action in zip(names, actions, strict=True)})[1]
+            reward += sum(rewards.values())
+            measures.append(task.measure(_read(world)))
+        stacked = {name: np.array([m[name] for m in measures]) for name in measures[0]}
+        results.append({**task.figures(stacked), "reward": reward})
+    env.close()
+    figures = {name: np.array([r[name] for r in results]) for name in results[0]}
+    return {
+        **size_fields(task),
+        "seed": swarm.seed,
+        "episodes": episodes,
+        "engine": "mpe2",
+        **summarize(figures),
+    }
+
+
+def _read(world: Any) -> State:
+    """Agents and landmarks as a state in NumPy."""
+    entities = world.agents + world.landmarks
+    position, velocity = (np.array([getattr(e.state, name) for e in entities]) for name in ("p_pos", "p_vel"))
+    return State(position, velocity, np.ones(len(entities), bool), np.array(0))
+
+
+def _five(action: np.ndarray) -> np.ndarray:
+    """mpe2's action of a force direction in the box of 1."""
+    x, y = np.clip(action, -1.0, 1.0)
+    return np.array([0.0, max(-x, 0.0), max(x, 0.0), max(-y, 0.0), max(y, 0.0)], np.float32)

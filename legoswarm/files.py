@@ -1,0 +1,67 @@
+"""Files: JSON and safetensors only, each written beside its name and renamed into place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+from safetensors.numpy import save
+
+
+class FileError(Exception):
+    """A file that is missing, damaged or not what it should be; the message is one sentence for a person."""
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace `path` as a whole or not at all, also if the machine stops half-way."""
+    part = path.with_name(f".{path.name}.part{os.getpid()}")
+    try:
+        with open(part, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write readable JSON."""
+    write_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileError(f"{path} does not exist") from None
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise FileError(f"{path} is damaged: it is not valid JSON") from None
+    if not isinstance(value, dict):
+        raise FileError(f"{path} is damaged: it does not hold a JSON object")
+    return value
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
+    """Write named arrays as safetensors."""
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    write_bytes(path, save(contiguous, dict(metadata) if metadata else None))
+
+
+def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Read named arrays and the header's metadata."""
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except FileNotFoundError:
+        raise FileError(f"{path} does not exist") from None
+    except (OSError, ValueError, TypeError, safetensors.SafetensorError) as error:
+        raise FileError(f"{path} is damaged: it is not a complete safetensors file ({error})") from None

@@ -1,0 +1,1 @@
+"""Learning: rollouts, advantages, the MAPPO update, the training loop and its run folder."""

@@ -1,0 +1,167 @@
+"""The run folder: configuration, metrics, the newest checkpoint and the policy, each whole at any moment."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from legoswarm.configs import from_json, to_json
+from legoswarm.files import FileError, read_arrays, read_json, write_arrays, write_bytes, write_json
+from legoswarm.learn.mappo import MappoConfig
+from legoswarm.learn.train import TrainConfig, TrainState
+from legoswarm.policies import PolicyConfig
+from legoswarm.tasks import task_class
+from legoswarm.trees import named_leaves, rebuild
+
+CHECKPOINT = "checkpoint.safetensors"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """A training run: what decides its result, and what it was started from."""
+
+    train: TrainConfig
+    seeds: tuple[int, ...] = (0,)
+    evaluations: int = 10
+    eval_episodes: int = 100
+    start: str | None = None  # a policy to warm-start from
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
+            raise ValueError("seeds must be one or more different numbers from 0 on")
+        if self.evaluations < 1 or self.eval_episodes < 1:
+            raise ValueError("evaluations and eval_episodes must be at least 1")
+
+
+def environment() -> dict[str, Any]:
+    """Versions, hardware and revision: what a figure depends on beside its command."""
+    names = ("legoswarm", "jax", "jaxlib", "equinox", "optax", "numpy")
+    versions = {"python": platform.python_version()}
+    for name in names:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "from source"
+    device = jax.devices()[0]
+    hardware = {
+        "device": f"{device.platform}: {device.device_kind}",
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    }
+    return {"versions": versions, "hardware": hardware, "revision": _revision()}
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _revision() -> str | None:
+    """The git revision of the package's source, if it lies in a checkout."""
+    here = Path(__file__).resolve().parent
+    command = ["git", "-C", str(here), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+class RunFolder:
+    """Reads and writes the files of one run."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    def create(self, config: RunConfig, command: str) -> None:
+        """Make the folder and write `config.json`; an existing run is never overwritten."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise FileError(f"{self.path} exists and is not an empty folder; choose another --out or use --resume")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(
+            self.path / "config.json",
+            {
+                "command": command,
+                "task": {"name": config.train.task.name, **to_json(config.train.task)},
+                "policy": to_json(config.train.policy),
+                "mappo": to_json(config.train.mappo),
+                "steps": config.train.steps,
+                "seeds": list(config.seeds),
+                "evaluations": config.evaluations,
+                "eval_episodes": config.eval_episodes,
+                "start": config.start,
+                **environment(),
+            },
+        )
+
+    def read_config(self) -> RunConfig:
+        """The configuration the run was started with."""
+        path = self.path / "config.json"
+        if not self.path.is_dir():
+            raise FileError(f"{self.path} is not a run folder")
+        values = read_json(path)
+        try:
+            fields = dict(values["task"])
+            cls: Any = task_class(fields.pop("name"))
+            train = TrainConfig(
+                from_json(cls, fields, "task"),
+                from_json(PolicyConfig, values["policy"], "policy"),
+                from_json(MappoConfig, values["mappo"], "mappo"),
+                int(values["steps"]),
+            )
+            counts = int(values["evaluations"]), int(values["eval_episodes"])
+            return RunConfig(train, tuple(values["seeds"]), *counts, values["start"])
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise FileError(f"{path} is not a usable run configuration: {what}") from None
+
+    def save_checkpoint(self, state: TrainState) -> None:
+        """Replace the newest checkpoint."""
+        write_arrays(self.path / CHECKPOINT, named_leaves(state))
+
+    def load_checkpoint(self, skeleton: TrainState) -> TrainState | None:
+        """The newest checkpoint, or None before the first one."""
+        path = self.path / CHECKPOINT
+        return rebuild(skeleton, read_arrays(path)[0], str(path)) if path.exists() else None
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Add one line to `metrics.jsonl`."""
+        with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All complete lines of `metrics.jsonl`; a half-written last line is dropped."""
+        path = self.path / "metrics.jsonl"
+        rows = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                break
+        return rows
+
+    def trim_metrics(self, iteration: int) -> None:
+        """Drop lines after `iteration`: the resumed run writes them again."""
+        rows = [row for row in self.read_metrics() if row["iteration"] <= iteration]
+        write_bytes(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def jsonable(values: dict[str, Any]) -> dict[str, Any]:
+    """Arrays as lists of numbers; what is not finite as None."""
+
+    def number(x: float) -> float | None:
+        return round(float(x), 6) if np.isfinite(x) else None
+
+    return {name: [number(x) for x in np.asarray(value).reshape(-1)] for name, value in values.items()}

@@ -1,0 +1,163 @@
+"""The training loop around the pure program: seeds side by side, progress, metrics, checkpoints."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from legoswarm.configs import to_json
+from legoswarm.files import FileError
+from legoswarm.learn.folder import RunConfig, RunFolder, environment, jsonable
+from legoswarm.learn.progress import Progress
+from legoswarm.learn.train import CAUSES, TrainState, make_train
+from legoswarm.policies import Policies
+from legoswarm.policies.file import PolicyFile, load_policy, save_policy
+
+CHUNKS = 100  # how often a run reports; a chunk is one call of the compiled program
+CHECKPOINT_SECONDS = 20.0
+
+
+def start_run(
+    config: RunConfig,
+    out: str | Path,
+    command: str = "",
+    *,
+    quiet: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> RunFolder:
+    """Train from the beginning (or from another run's policy) into the folder `out`."""
+    warm = _warm_start(config) if config.start else None
+    folder = RunFolder(out)
+    folder.create(config, command)
+    _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
+    return folder
+
+
+def resume_run(out: str | Path, *, quiet: bool = False, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> RunFolder:
+    """Go on from the newest checkpoint; the result equals that of an uninterrupted run."""
+    folder = RunFolder(out)
+    config = folder.read_config()
+    warm = _warm_start(config) if config.start else None
+    _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
+    return folder
+
+
+def _warm_start(config: RunConfig) -> Policies:
+    """The policies of another run, one for each seed in turn."""
+    assert config.start is not None
+    file = load_policy(config.start)
+    if file.config != config.train.policy:
+        raise FileError(f"{config.start} has another architecture than this run: {to_json(file.config)}")
+    if file.layout.roles != config.train.task.layout.roles:
+        raise FileError(f"{config.start} knows the roles {file.layout.roles}, the task has others")
+    index = np.arange(len(config.seeds)) % len(file.seeds)
+    return jax.tree.map(lambda leaf: leaf[index], file.policies)
+
+
+def _run(
+    config: RunConfig, folder: RunFolder, warm: Policies | None, *, quiet: bool, checkpoint_seconds: float
+) -> None:
+    train = config.train
+    program = make_train(train)
+    keys = jax.vmap(jax.random.key)(jnp.array(config.seeds))
+    init = jax.jit(lambda keys, warm: jax.vmap(program.init, in_axes=(0, None if warm is None else 0))(keys, warm))
+    advance = jax.jit(jax.vmap(program.advance, in_axes=(0, None)))
+    measure = jax.jit(
+        jax.vmap(lambda state, key: program.evaluate(state, key, config.eval_episodes), in_axes=(0, None))
+    )
+    checkpoint = folder.load_checkpoint(jax.eval_shape(init, keys, warm))
+    state = init(keys, warm) if checkpoint is None else checkpoint
+    done = _iteration(state)
+    folder.trim_metrics(done)
+    chunk = max(train.iterations // CHUNKS, 1)
+    boundaries = sorted({*range(chunk, train.iterations, chunk), train.iterations})
+    every = max(len(boundaries) // config.evaluations, 1)
+    evaluations = {*boundaries[every - 1 :: every], train.iterations}
+    saved = time.monotonic()
+    healthy = np.asarray(state.healthy)
+
+    def save() -> dict[str, Any]:
+        """Evaluate the newest state and write its policy file and checkpoint."""
+        figures = jax.device_get(measure(state, jax.random.key(done)))
+        write_policy(folder, config, state, figures)
+        folder.save_checkpoint(state)
+        return jsonable(figures)
+
+    with Progress(train, config.seeds, done, quiet=quiet) as progress:
+        if checkpoint is not None:
+            progress.say(f"resumed {folder.path} at step {done * train.mappo.batch:,}")
+        try:
+            for boundary in [b for b in boundaries if b > done]:
+                started = time.monotonic()
+                state, metrics = jax.block_until_ready(advance(state, jnp.array(boundary - done)))
+                seconds = time.monotonic() - started
+                steps = (boundary - done) * train.mappo.batch
+                done = boundary
+                row = {
+                    "iteration": done,
+                    "steps": done * train.mappo.batch,
+                    "seconds": round(seconds, 4),
+                    "steps_per_second": round(steps * len(config.seeds) / seconds, 1),
+                    **jsonable(metrics),
+                }
+                healthy = _report_divergence(state, healthy, config, progress)
+                stop = not healthy.any()
+                if done in evaluations or stop:
+                    row["eval"] = save()
+                    saved = time.monotonic()
+                elif time.monotonic() - saved >= checkpoint_seconds:
+                    folder.save_checkpoint(state)
+                    saved = time.monotonic()
+                folder.append_metrics(row)
+                progress.update(row)
+                if stop:
+                    progress.say("every seed has diverged: training stops here")
+                    break
+        except KeyboardInterrupt:
+            save()
+            progress.say(f"interrupted at step {done * train.mappo.batch:,}; go on with --resume {folder.path}")
+            raise
+
+
+def write_policy(folder: RunFolder, config: RunConfig, state: TrainState, figures: dict[str, np.ndarray]) -> None:
+    """Write the policy file of a run."""
+    task = config.train.task
+    score = np.where(np.asarray(state.healthy), np.nan_to_num(figures[task.primary], nan=-np.inf), -np.inf)
+    save_policy(
+        folder.path,
+        PolicyFile(
+            policies={role: learner.policy for role, learner in state.learners.items()},
+            config=config.train.policy,
+            layout=task.layout,
+            limit=task.action_limit,
+            task={"name": task.name, **to_json(task)},
+            seeds=config.seeds,
+            figures=jsonable(figures),
+            best=int(np.argmax(score)),
+            notes={
+                "steps": [int(i) * config.train.mappo.batch for i in np.asarray(state.iteration)],
+                "diverged": [s for s, ok in zip(config.seeds, np.asarray(state.healthy), strict=True) if not ok],
+                **environment(),
+            },
+        ),
+    )
+
+
+def _iteration(state: TrainState) -> int:
+    """How far the run is; diverged seeds stay behind."""
+    return int(np.asarray(state.iteration).max())
+
+
+def _report_divergence(state: TrainState, before: np.ndarray, config: RunConfig, progress: Progress) -> np.ndarray:
+    healthy, cause = np.asarray(state.healthy), np.asarray(state.cause)
+    for at in np.flatnonzero(before & ~healthy):
+        steps = int(state.iteration[at]) * config.train.mappo.batch
+        progress.say(
+            f"seed {config.seeds[at]} diverged after step {steps:,}: {CAUSES[cause[at]]}; its last good state is kept"
+        )
+    return healthy

@@ -1,0 +1,246 @@
+"""MAPPO: clipped policy and value updates for each role, from one rollout."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from legoswarm.configs import option
+from legoswarm.learn.advantage import generalised_advantages
+from legoswarm.learn.rollout import Transition
+from legoswarm.policies.policy import Actor, Critic, RolePolicy
+from legoswarm.scene import Scene, observe
+
+
+@dataclasses.dataclass(frozen=True)
+class MappoConfig:
+    """Hyper-parameters of the optimiser."""
+
+    envs: int = option(128, "worlds side by side")
+    rollout: int = option(25, "steps between updates")
+    epochs: int = option(5, "passes over each rollout")
+    minibatches: int = option(1, "parts of each pass")
+    lr: float = option(3e-4, "learning rate")
+    anneal: bool = option(True, "let the learning rate fall linearly to zero")
+    clip: float = option(0.2, "clipping range of policy and value")
+    entropy: float = option(0.0, "weight of the entropy bonus")
+    gamma: float = option(0.99, "discount")
+    lam: float = option(0.95, "lambda of the advantage estimate")
+    grad_norm: float = option(10.0, "largest gradient norm")
+    huber: float = option(10.0, "threshold of the value loss")
+    clip_value: bool = option(True, "clip the value loss")
+    value_decay: float = option(0.99, "decay of the value normalisation")
+
+    def __post_init__(self) -> None:
+        if min(self.envs, self.rollout, self.epochs, self.minibatches) < 1:
+            raise ValueError("envs, rollout, epochs and minibatches must be at least 1")
+        if (self.envs * self.rollout) % self.minibatches:
+            raise ValueError(
+                f"{self.envs} envs x {self.rollout} steps cannot be split into {self.minibatches} minibatches"
+            )
+        if not (self.lr > 0 and self.clip > 0 and self.grad_norm > 0 and self.huber > 0):
+            raise ValueError("lr, clip, grad_norm and huber must be positive")
+        if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1 and 0 <= self.value_decay < 1):
+            raise ValueError("gamma and lam must lie in [0, 1], value_decay in [0, 1)")
+
+    @property
+    def batch(self) -> int:
+        """Environment steps of one iteration."""
+        return self.envs * self.rollout
+
+
+class ValueNorm(eqx.Module):
+    """Running, debiased mean and variance of the returns; critics work in normalised units."""
+
+    mean: Float[Array, ""]
+    square: Float[Array, ""]
+    weight: Float[Array, ""]
+
+    @staticmethod
+    def fresh() -> ValueNorm:
+        """Nothing seen yet."""
+        return ValueNorm(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
+
+    def update(self, mean: Float[Array, ""], square: Float[Array, ""], decay: float) -> ValueNorm:
+        """Move towards a batch's mean and mean square."""
+        return ValueNorm(
+            decay * self.mean + (1 - decay) * mean,
+            decay * self.square + (1 - decay) * square,
+            decay * self.weight + (1 - decay),
+        )
+
+    def statistics(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Debiased mean and deviation, the variance at least 0.01."""
+        weight = jnp.maximum(self.weight, 1e-8)
+        mean = self.mean / weight
+        variance = jnp.maximum(self.square / weight - mean**2, 1e-2)
+        started = self.weight > 0
+        return jnp.where(started, mean, 0.0), jnp.where(started, jnp.sqrt(variance), 1.0)
+
+
+class Learner(eqx.Module):
+    """Everything one role learns with."""
+
+    policy: RolePolicy
+    actor_opt: optax.OptState
+    critic_opt: optax.OptState
+    norm: ValueNorm
+
+
+class Batch(eqx.Module):
+    """What the losses need, one row for each environment step."""
+
+    scene: Scene
+    local: Float[Array, "batch members 2"]
+    log_prob: Float[Array, "batch members"]
+    advantage: Float[Array, "batch members"]
+    target: Float[Array, "batch members"]  # normalised returns
+    value: Float[Array, "batch members"]  # normalised values before the update
+    mask: Bool[Array, "batch members"]
+
+
+def make_optimizer(config: MappoConfig, iterations: int) -> optax.GradientTransformation:
+    """Adam with a gradient-norm limit, the rate falling linearly to zero over the whole training."""
+    updates = iterations * config.epochs * config.minibatches
+    rate = optax.linear_schedule(config.lr, 0.0, updates) if config.anneal else config.lr
+    return optax.chain(optax.clip_by_global_norm(config.grad_norm), optax.adam(rate, eps=1e-5))
+
+
+def new_learner(policy: RolePolicy, optimizer: optax.GradientTransformation) -> Learner:
+    """A policy with fresh optimiser states."""
+    actor: Any = policy.actor  # modules are pytrees of parameters, which optax's types do not say
+    critic: Any = policy.critic
+    return Learner(policy, optimizer.init(actor), optimizer.init(critic), ValueNorm.fresh())
+
+
+def improve(
+    config: MappoConfig,
+    optimizer: optax.GradientTransformation,
+    learner: Learner,
+    rollout: Transition,
+    role: str,
+    key: PRNGKeyArray,
+) -> tuple[Learner, dict[str, Array]]:
+    """One role's update from one rollout: values, advantages, then epochs of minibatches."""
+    norm, batch = _prepare(config, learner, rollout, role)
+
+    def epoch(carry: tuple[RolePolicy, optax.OptState, optax.OptState], key: PRNGKeyArray):
+        def step(carry, minibatch: Batch):
+            policy, actor_opt, critic_opt = carry
+            actor_grads, actor_info = jax.grad(actor_loss, has_aux=True)(policy.actor, minibatch, role, config)
+            critic_grads, critic_info = jax.grad(critic_loss, has_aux=True)(policy.critic, minibatch, role, config)
+            with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
+                actor_steps, actor_opt = optimizer.update(actor_grads, actor_opt)
+                critic_steps, critic_opt = optimizer.update(critic_grads, critic_opt)
+            steps: Any = RolePolicy(actor_steps, critic_steps)  # pyright: ignore[reportArgumentType]
+            policy = eqx.apply_updates(policy, steps)
+            return (policy, actor_opt, critic_opt), {**actor_info, **critic_info}
+
+        return jax.lax.scan(step, carry, _split(batch, config.minibatches, key))
+
+    carry = (learner.policy, learner.actor_opt, learner.critic_opt)
+    carry, info = jax.lax.scan(epoch, carry, jax.random.split(key, config.epochs))
+    policy, actor_opt, critic_opt = carry
+    return Learner(policy, actor_opt, critic_opt, norm), {name: values.mean() for name, values in info.items()}
+
+
+def actor_loss(actor: Actor, batch: Batch, role: str, config: MappoConfig) -> tuple[Array, dict[str, Array]]:
+    """-min(rho A, clip(rho) A) - c H over the agents of a role."""
+
+    def one(scene: Scene, member: Array, local: Array) -> tuple[Array, Array]:
+        decision = actor(observe(scene, role, member))
+        return decision.log_prob(local), decision.entropy()
+
+    log_prob, entropy = _over_members(one, batch.scene, batch.local)
+    log_ratio = jnp.clip(log_prob - batch.log_prob, -20.0, 20.0)  # a ratio of e^20 is clipped anyway; inf is not
+    ratio = jnp.exp(log_ratio)
+    clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
+    gain = jnp.minimum(ratio * batch.advantage, clipped * batch.advantage)
+    entropy = masked_mean(entropy, batch.mask)
+    loss = -masked_mean(gain, batch.mask) - config.entropy * entropy
+    kl = masked_mean(ratio - 1 - log_ratio, batch.mask)
+    return loss, {"actor_loss": loss, "entropy": entropy, "kl": kl}
+
+
+def critic_loss(critic: Critic, batch: Batch, role: str, config: MappoConfig) -> tuple[Array, dict[str, Array]]:
+    """Huber loss of normalised values, the larger of the plain and the clipped one."""
+
+    def one(scene: Scene, member: Array) -> Array:
+        return critic(scene, role, member)
+
+    value = _over_members(one, batch.scene, members=batch.mask.shape[1])
+    loss = optax.huber_loss(value, batch.target, delta=config.huber)
+    if config.clip_value:
+        near = batch.value + jnp.clip(value - batch.value, -config.clip, config.clip)
+        loss = jnp.maximum(loss, optax.huber_loss(near, batch.target, delta=config.huber))
+    loss = masked_mean(loss, batch.mask)
+    return loss, {"critic_loss": loss}
+
+
+def masked_mean(values: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Array, ""]:
+    """Mean over the agents that exist."""
+    weight = mask.astype(values.dtype)
+    return (values * weight).sum() / jnp.maximum(weight.sum(), 1.0)
+
+
+def _over_members(one, scene: Scene, *args: Array, members: int | None = None):
+    """Apply `one(scene, member, *args)` to every member of every row."""
+    index = jnp.arange(args[0].shape[1] if members is None else members)
+    per_row = jax.vmap(one, in_axes=(None, 0, *[0] * len(args)))
+    return jax.vmap(per_row, in_axes=(0, None, *[0] * len(args)))(scene, index, *args)
+
+
+def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: str) -> tuple[ValueNorm, Batch]:
+    """Values, advantages and returns of a rollout, flattened to one row for each environment step."""
+    block = rollout.scene.layout.block(role)
+    members = block.stop - block.start
+    mask = rollout.scene.exists[..., block]
+    mean, deviation = learner.norm.statistics()
+
+    def values(scenes: Scene) -> Array:
+        def of_row(scene: Scene) -> Array:
+            return _over_members(lambda s, m: learner.policy.critic(s, role, m), scene, members=members)
+
+        return jax.vmap(of_row)(scenes)
+
+    value, next_value = values(rollout.scene), values(rollout.next_scene)
+    per_member = jax.tree.map(
+        lambda flag: jnp.broadcast_to(flag[..., None], mask.shape), (rollout.terminated, rollout.truncated)
+    )
+    advantage = generalised_advantages(
+        rollout.reward[..., block],
+        value * deviation + mean,
+        next_value * deviation + mean,
+        *per_member,
+        gamma=config.gamma,
+        lam=config.lam,
+    )
+    returns = advantage + value * deviation + mean
+    norm = learner.norm.update(masked_mean(returns, mask), masked_mean(returns**2, mask), config.value_decay)
+    new_mean, new_deviation = norm.statistics()
+    centred = advantage - masked_mean(advantage, mask)
+    advantage = centred / jnp.sqrt(masked_mean(centred**2, mask) + 1e-8)
+    rows = Batch(
+        rollout.scene,
+        rollout.local[role],
+        rollout.log_prob[role],
+        advantage,
+        (returns - new_mean) / new_deviation,
+        value,
+        mask,
+    )
+    return norm, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
+
+
+def _split(batch: Batch, minibatches: int, key: PRNGKeyArray) -> Batch:
+    """Shuffled minibatches; a single one is the batch as it is."""
+    if minibatches == 1:
+        return jax.tree.map(lambda x: x[None], batch)
+    order = jax.random.permutation(key, batch.mask.shape[0])
+    return jax.tree.map(lambda x: x[order].reshape(minibatches, -1, *x.shape[1:]), batch)

@@ -1,0 +1,71 @@
+"""Collecting experience: every policy acts in many worlds at once."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from legoswarm.policies.team import Actors, decide, world_actions
+from legoswarm.scene import Scene
+from legoswarm.tasks import State, Task
+
+
+class Transition(eqx.Module):
+    """One step of one world; stacked over time and worlds it is a rollout.
+
+    `next_scene` is the scene that the step led to, before any reset: what a truncated episode is
+    bootstrapped from.
+    """
+
+    scene: Scene
+    next_scene: Scene
+    local: dict[str, Float[Array, "*batch members 2"]]
+    log_prob: dict[str, Float[Array, "*batch members"]]
+    reward: Float[Array, "*batch agents"]
+    terminated: Bool[Array, "*batch"]
+    truncated: Bool[Array, "*batch"]
+
+
+def reset_worlds(task: Task, key: PRNGKeyArray, worlds: int, steps: int) -> State:
+    """Fresh worlds, their clocks spread over the episode so that rollouts see all of its phases."""
+    key_reset, key_clock = jax.random.split(key)
+    state = jax.vmap(task.reset)(jax.random.split(key_reset, worlds))
+    phases = max(task.horizon // steps, 1)
+    clock = steps * jax.random.randint(key_clock, (worlds,), 0, phases)
+    return eqx.tree_at(lambda s: s.time, state, clock.astype(state.time.dtype))
+
+
+def collect(task: Task, actors: Actors, state: State, key: PRNGKeyArray, steps: int) -> tuple[State, Transition]:
+    """`steps` steps in every world, worlds that end being reset; arrays are (steps, worlds, ...)."""
+    worlds = state.time.shape[0]
+
+    def step(state: State, key: PRNGKeyArray) -> tuple[State, Transition]:
+        key_act, key_reset = jax.random.split(key)
+        state, transition = jax.vmap(lambda s, a, r: _step_world(task, actors, s, a, r))(
+            state, jax.random.split(key_act, worlds), jax.random.split(key_reset, worlds)
+        )
+        return state, transition
+
+    return jax.lax.scan(step, state, jax.random.split(key, steps))
+
+
+def _step_world(
+    task: Task, actors: Actors, state: State, key_act: PRNGKeyArray, key_reset: PRNGKeyArray
+) -> tuple[State, Transition]:
+    scene = task.scene(state)
+    decisions = decide(actors, scene)
+    local, log_prob = {}, {}
+    for (role, decision), key in zip(decisions.items(), jax.random.split(key_act, len(decisions)), strict=True):
+        keys = jax.random.split(key, len(decision.mean))
+        local[role] = jax.vmap(lambda d, k: d.sample(k))(decision, keys)
+        log_prob[role] = jax.vmap(lambda d, a: d.log_prob(a))(decision, local[role])
+    after = task.step(state, world_actions(task.layout, decisions, local))
+    terminated, truncated = task.terminated(after), after.time >= task.horizon
+    transition = Transition(
+        scene, task.scene(after), local, log_prob, task.reward(after), terminated, truncated & ~terminated
+    )
+    fresh = task.reset(key_reset)
+    ended = terminated | truncated
+    return jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, after), transition

@@ -1,0 +1,40 @@
+"""The architecture's configuration, as it stands in `policy.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from legoswarm.configs import option
+from legoswarm.frames import check_frame
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyConfig:
+    """What a policy is built from; the defaults are LEGO's."""
+
+    policy: str = option("lego", "which policy")
+    width: int = option(64, "features of every layer")
+    depth: int = option(2, "layers of each role encoder")
+    heads: int = option(4, "attention heads")
+    encoder: str = option("attention", "attention, deepsets or a registered one")
+    pooling: str = option("mean", "mean or max")
+    axis: str = option("velocity", "what the frame's first axis follows: velocity, position or none")
+    rest: str = option("equivariant", "the frame at rest: equivariant, or global as in the paper")
+    hands: int = option(1, "2 averages the action over both handednesses of the frame")
+    critic: str = option("full", "full (MAPPO) or local (IPPO)")
+    log_std: float = option(0.0, "initial log standard deviation of actions")
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.depth < 0 or self.heads < 1:
+            raise ValueError("width and heads must be at least 1 and depth at least 0")
+        if self.encoder == "attention" and self.width % self.heads:
+            raise ValueError(f"the width ({self.width}) must be a multiple of the heads ({self.heads})")
+        if self.pooling not in ("mean", "max"):
+            raise ValueError(f"the pooling must be mean or max, not {self.pooling!r}")
+        if self.critic not in ("full", "local"):
+            raise ValueError(f"the critic must be full (MAPPO) or local (IPPO), not {self.critic!r}")
+        if not -10 <= self.log_std <= 3:
+            raise ValueError(f"log_std must lie between -10 and 3, not {self.log_std}")
+        if self.hands not in (1, 2):
+            raise ValueError(f"hands must be 1 (one handedness) or 2 (the mean over both), not {self.hands}")
+        check_frame(self.axis, self.rest)

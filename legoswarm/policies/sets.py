@@ -1,0 +1,131 @@
+"""Set encoders: the entities of one role, any number of them, to one vector.
+
+A set encoder is a module with `__call__(features (n, 4), mask (n,)) -> (width,)` that does not depend on the
+order of the entities, ignores masked ones and gives zero for an empty set. Register another one with
+`register_encoder`; see docs/extending.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from legoswarm.policies.config import PolicyConfig
+from legoswarm.policies.layers import LayerNorm, Linear
+
+FEATURES = 4  # position and velocity in the agent's frame
+
+
+@runtime_checkable
+class SetEncoder(Protocol):
+    """Summarises the entities of one role."""
+
+    def __call__(self, features: Float[Array, "n 4"], mask: Bool[Array, " n"]) -> Float[Array, " width"]:
+        """The summary s_i^(r)."""
+        ...
+
+
+class AttentionLayer(eqx.Module):
+    """x + sigma(concatenated heads of softmax(Q K^T / sqrt(d_h)) V), sigma a linear map and ReLU (eq. 7, 8)."""
+
+    norm: LayerNorm
+    query: Linear
+    key: Linear
+    value: Linear
+    sigma: Linear
+    heads: int = eqx.field(static=True)
+
+    def __init__(self, width: int, heads: int, *, key: PRNGKeyArray):
+        key_q, key_k, key_v, key_sigma = jax.random.split(key, 4)
+        self.norm = LayerNorm(width)
+        self.query, self.key, self.value = (Linear(width, width, gain=1.0, key=k) for k in (key_q, key_k, key_v))
+        self.sigma = Linear(width, width, key=key_sigma)
+        self.heads = heads
+
+    def __call__(self, x: Float[Array, "n width"], mask: Bool[Array, " n"]) -> Float[Array, "n width"]:
+        """One layer over all entities of a role; masked entities are attended by nobody."""
+        normed = jax.vmap(self.norm)(x)
+
+        def split(linear: Linear) -> Float[Array, "n heads d"]:
+            return jax.vmap(linear)(normed).reshape(len(x), self.heads, x.shape[1] // self.heads)
+
+        q, k, v = split(self.query), split(self.key), split(self.value)
+        # A handful of entities: sums of products fuse into one loop, tiny batched matrix products do not.
+        scores = (q[:, None] * k[None]).sum(-1) / q.shape[-1] ** 0.5
+        scores = jnp.where(mask[None, :, None], scores, jnp.finfo(scores.dtype).min)
+        weights = jax.nn.softmax(scores, axis=1)
+        mixed = (weights[..., None] * v[None]).sum(1).reshape(x.shape)
+        return x + jax.nn.relu(jax.vmap(self.sigma)(mixed))
+
+
+class Attention(eqx.Module):
+    """The paper's role encoder: embedding, L layers of attention among the role's entities, pooling."""
+
+    embed: Linear
+    layers: tuple[AttentionLayer, ...]
+    pooling: str = eqx.field(static=True)
+
+    def __init__(self, config: PolicyConfig, *, key: PRNGKeyArray):
+        key_embed, *keys = jax.random.split(key, config.depth + 1)
+        self.embed = Linear(FEATURES, config.width, key=key_embed)
+        self.layers = tuple(AttentionLayer(config.width, config.heads, key=k) for k in keys)
+        self.pooling = config.pooling
+
+    def __call__(self, features: Float[Array, "n 4"], mask: Bool[Array, " n"]) -> Float[Array, " width"]:
+        """Attend, then pool."""
+        x = jax.vmap(self.embed)(features)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return pool(x, mask, self.pooling)
+
+
+class DeepSets(eqx.Module):
+    """Every entity through the same layers, then pooling: no entity looks at another."""
+
+    embed: Linear
+    layers: tuple[Linear, ...]
+    pooling: str = eqx.field(static=True)
+
+    def __init__(self, config: PolicyConfig, *, key: PRNGKeyArray):
+        key_embed, *keys = jax.random.split(key, config.depth + 1)
+        self.embed = Linear(FEATURES, config.width, key=key_embed)
+        self.layers = tuple(Linear(config.width, config.width, key=k) for k in keys)
+        self.pooling = config.pooling
+
+    def __call__(self, features: Float[Array, "n 4"], mask: Bool[Array, " n"]) -> Float[Array, " width"]:
+        """phi of each entity, pooled."""
+        x = jax.vmap(self.embed)(features)
+        for layer in self.layers:
+            x = jax.vmap(layer)(jax.nn.relu(x))
+        return pool(x, mask, self.pooling)
+
+
+def pool(x: Float[Array, "n width"], mask: Bool[Array, " n"], pooling: str) -> Float[Array, " width"]:
+    """Mean or maximum over the entities that are there; zero if none is."""
+    if len(x) == 0:
+        return jnp.zeros(x.shape[1:], x.dtype)
+    if pooling == "max":
+        top = jnp.where(mask[:, None], x, -jnp.inf).max(0)
+        return jnp.where(mask.any(), top, 0.0)
+    weight = mask.astype(x.dtype)
+    return (x * weight[:, None]).sum(0) / jnp.maximum(weight.sum(), 1.0)
+
+
+_ENCODERS: dict[str, Callable[..., SetEncoder]] = {"attention": Attention, "deepsets": DeepSets}
+
+
+def register_encoder(name: str, build: Callable[..., SetEncoder]) -> None:
+    """Make `build(config, *, key)` known as `--encoder name`."""
+    _ENCODERS[name] = build
+
+
+def make_encoder(config: PolicyConfig, *, key: PRNGKeyArray) -> SetEncoder:
+    """The set encoder that the configuration names."""
+    if config.encoder not in _ENCODERS:
+        raise ValueError(f"unknown encoder {config.encoder!r}; known: {', '.join(sorted(_ENCODERS))}")
+    return _ENCODERS[config.encoder](config, key=key)

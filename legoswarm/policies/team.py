@@ -1,0 +1,33 @@
+"""A whole team's decisions: every agent acts from its own observation with its role's actor."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from legoswarm.policies.policy import Actor, Decision
+from legoswarm.scene import Layout, Scene, observe
+
+Actors = dict[str, Actor]  # one for each controlled role
+
+
+def decide(actors: Actors, scene: Scene) -> dict[str, Decision]:
+    """Every agent's decision from its own observation, by role."""
+    layout = scene.layout
+    members = {role: jnp.arange(layout.slots[layout.roles.index(role)]) for role in layout.controlled_roles}
+    return {
+        role: jax.vmap(lambda member, role=role: actors[role](observe(scene, role, member)))(members[role])
+        for role in layout.controlled_roles
+    }
+
+
+def join(layout: Layout, by_role: dict[str, Array]) -> Array:
+    """Rows of each controlled role, put together in the order of agents."""
+    return jnp.concatenate([by_role[role] for role in layout.controlled_roles])
+
+
+def world_actions(layout: Layout, decisions: dict[str, Decision], local: dict[str, Array]) -> Array:
+    """Actions of all agents turned from their frames to the world: a_i = R_i a_i^loc."""
+    turned = {role: jax.vmap(lambda d, a: d.frame.to_world(a))(decisions[role], local[role]) for role in decisions}
+    return join(layout, turned)

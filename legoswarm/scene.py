@@ -1,0 +1,112 @@
+"""The scene: what the world looks like, and what one agent sees of it.
+
+A scene holds a position, a velocity and masks for every entity. Which slot has which role is static
+(`Layout`), so that role subgraphs are plain slices; how many slots are in use is dynamic (`exists`), so
+that team size never shows in a weight's shape.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Roles in their fixed semantic order, with the slots each one has.
+
+    Entities of one role stand together. The first `controlled` roles act; the rest are objects.
+    """
+
+    roles: tuple[str, ...]
+    slots: tuple[int, ...]
+    controlled: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.roles) != len(self.slots) or len(set(self.roles)) != len(self.roles):
+            raise ValueError(f"a layout needs one number of slots for each distinct role: {self.roles}")
+        if not 1 <= self.controlled <= len(self.roles) or min(self.slots) < 0:
+            raise ValueError("a layout needs at least one controlled role and no negative slots")
+
+    @property
+    def controlled_roles(self) -> tuple[str, ...]:
+        """The roles that act."""
+        return self.roles[: self.controlled]
+
+    @property
+    def agents(self) -> int:
+        """Slots of all controlled roles; agent i is entity i."""
+        return sum(self.slots[: self.controlled])
+
+    @property
+    def entities(self) -> int:
+        """Slots of all roles."""
+        return sum(self.slots)
+
+    def block(self, role: str) -> slice:
+        """Where the entities of `role` stand."""
+        at = self.roles.index(role)
+        start = sum(self.slots[:at])
+        return slice(start, start + self.slots[at])
+
+
+class Scene(eqx.Module):
+    """The state X of the paper: every entity's position and velocity, and who sees whom."""
+
+    position: Float[Array, "entities 2"]
+    velocity: Float[Array, "entities 2"]
+    exists: Bool[Array, " entities"]
+    visible: Bool[Array, "agents entities"]
+    layout: Layout = eqx.field(static=True)
+
+
+class Entities(eqx.Module):
+    """The entities of one role as one agent sees them; `mask` is False for empty and hidden slots."""
+
+    position: Float[Array, "n 2"]
+    velocity: Float[Array, "n 2"]
+    mask: Bool[Array, " n"]
+
+
+class View(eqx.Module):
+    """The observation O_i: the agent itself and, for each role in fixed order, the others it sees.
+
+    Others' positions are relative to the agent; velocities are not.
+    """
+
+    position: Float[Array, "2"]
+    velocity: Float[Array, "2"]
+    others: tuple[Entities, ...]
+
+    def flat(self) -> Entities:
+        """All others, of every role, in one set."""
+        return Entities(*(jnp.concatenate([getattr(e, f) for e in self.others]) for f in _ENTITY_FIELDS))
+
+
+_ENTITY_FIELDS = tuple(field.name for field in dataclasses.fields(Entities))
+
+
+def observe(scene: Scene, role: str, member: Int[Array, ""] | int, *, full: bool = False) -> View:
+    """What member number `member` of `role` sees; with `full`, everything that exists (for critics).
+
+    The agent's own slot is left out of its role's set, so a role of n slots gives n - 1 others.
+    """
+    layout = scene.layout
+    agent = layout.block(role).start + member
+    seen = scene.exists if full else scene.exists & scene.visible[agent]
+    position, velocity = scene.position[agent], scene.velocity[agent]
+
+    def others(name: str, slots: int) -> Entities:
+        def pick(values: Any) -> Any:
+            block = values[layout.block(name)]
+            if name != role:
+                return block
+            return block[(member + jnp.arange(1, slots)) % slots]
+
+        return Entities(pick(scene.position) - position[None], pick(scene.velocity), pick(seen))
+
+    return View(position, velocity, tuple(others(*item) for item in zip(layout.roles, layout.slots, strict=True)))

@@ -1,0 +1,260 @@
+"""An episode as an animation: artists are drawn once and moved from frame to frame."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, HTMLWriter, PillowWriter
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle
+
+from legoswarm.evaluate.episodes import Trajectory
+from legoswarm.show.draw import (
+    GREY,
+    INK,
+    STILLS,
+    add_legend,
+    beside,
+    colours,
+    draw_trajectories,
+    entity_roles,
+    role_keys,
+    style,
+    view,
+    visible_path,
+)
+from legoswarm.tasks import Task
+
+MOVIES = (".gif", ".html", ".mp4")
+DPI = 100
+WIDTH = 5.0  # inches
+ACTION = "#A3005A"
+DASHED = (0, (2, 1.2))
+Update = Callable[[int], object]  # moves artists to a step
+Paths: TypeAlias = Float[np.ndarray, "time entities 2"]
+
+
+def animate(
+    task: Task,
+    trajectory: Trajectory,
+    path: str | Path,
+    *,
+    title: str = "",
+    axes: bool = False,
+    arrows: bool = False,
+    fps: int = 10,
+    trail: int = 15,
+) -> None:
+    """Write one episode as a GIF, a self-contained HTML page, an MP4 (with ffmpeg) or a still picture.
+
+    The suffix of `path` chooses. `axes` adds each agent's canonical frame (x solid, y dashed), `arrows` its
+    action in the world, and `trail` says how many past steps are shown.
+    """
+    path = Path(path)
+    if path.suffix.lower() in STILLS:
+        return draw_trajectories(task, [trajectory], path, titles=[title])
+    if fps < 1 or trail < 0:
+        raise ValueError(f"fps must be at least 1 and the trail at least 0, not {fps} and {trail}")
+    writer = _writer(path.suffix, fps)
+    trajectory = jax.device_get(trajectory)
+    positions = visible_path(task, trajectory)
+    figure, panel = _stage(task, positions, title, axes, arrows)
+    updates = [
+        _trails(panel, task, positions, trail),
+        _bodies(panel, task, positions),
+        _numbers(figure, task, trajectory),
+    ]
+    if axes:
+        updates.append(_frames(panel, task, trajectory, positions))
+    if arrows:
+        updates.append(_actions(panel, task, trajectory, positions))
+    with beside(path) as part:
+        with writer.saving(figure, part, DPI):
+            for step in range(len(positions)):
+                for update in updates:
+                    update(step)
+                writer.grab_frame()
+        if path.suffix.lower() == ".html":
+            part.write_text(_without_icon_font(part.read_text()))
+    return None
+
+
+def _writer(suffix: str, fps: int) -> AbstractMovieWriter:
+    match suffix.lower():
+        case ".gif":
+            return PillowWriter(fps=fps)
+        case ".html":
+            return HTMLWriter(fps=fps, embed_frames=True, embed_limit=math.inf)
+        case ".mp4" if FFMpegWriter.isAvailable():
+            return FFMpegWriter(fps=fps, codec="libx264")
+        case ".mp4":
+            raise ValueError("an .mp4 animation needs ffmpeg, which is not installed; .gif and .html do not")
+        case _:
+            known = ", ".join((*MOVIES, *STILLS))
+            raise ValueError(f"an animation is written as one of {known}, not {suffix!r}")
+
+
+def _stage(task: Task, positions: Paths, title: str, axes: bool, arrows: bool) -> tuple[Figure, Axes]:
+    """Title, legend, panel and a strip for numbers, from top to bottom.
+
+    What stands still is drawn here, once: it is the background image of the figure that moves.
+    """
+    margin, top, bottom = 0.12, 0.62 if title else 0.34, 0.5  # inches
+    side = WIDTH - 2 * margin
+    height = top + side + bottom
+    still, moving = (Figure(figsize=(WIDTH, height), dpi=DPI) for _ in range(2))
+    place = (margin / WIDTH, bottom / height, side / WIDTH, side / height)
+    box = view(task, [positions])
+    style(still.add_axes(place), box)
+    still.text(0.5, 1 - 0.2 / height, title, ha="center", va="center", fontsize=12, color=INK)
+    keys = role_keys(task.layout, [positions])
+    if axes:
+        keys.append(Line2D([], [], color=INK, label="frame x"))
+        keys.append(Line2D([], [], color=INK, linestyle=DASHED, label="frame y"))
+    if arrows:
+        keys.append(Line2D([], [], color=ACTION, linewidth=2, label="action"))
+    add_legend(still, keys, 1 - (top - 0.17) / height)
+    canvas = FigureCanvasAgg(still)
+    canvas.draw()
+    FigureCanvasAgg(moving)
+    moving.figimage(np.array(canvas.buffer_rgba()), zorder=-1)
+    panel = moving.add_axes(place, xlim=box[:, 0], ylim=box[:, 1])
+    panel.set_axis_off()
+    return moving, panel
+
+
+def _bodies(panel: Axes, task: Task, positions: Paths) -> Update:
+    """Circles; smaller ones lie above larger ones, and agents are translucent."""
+    palette, agents = colours(task.layout), task.layout.agents
+    circles = [
+        Circle(
+            (0, 0),
+            radius,
+            facecolor=to_rgba(palette[role], 0.35 if entity < agents else 1),
+            edgecolor=palette[role],
+            linewidth=1.5 if entity < agents else 0,
+            zorder=4 - radius / max(task.radii),
+        )
+        for entity, (role, radius) in enumerate(zip(entity_roles(task.layout), task.radii, strict=True))
+    ]
+    for circle in circles:
+        panel.add_patch(circle)
+
+    def update(step: int) -> None:
+        for circle, position in zip(circles, positions[step], strict=True):
+            circle.set_visible(bool(np.isfinite(position).all()))
+            circle.set_center(position)
+
+    return update
+
+
+def _trails(panel: Axes, task: Task, positions: Paths, trail: int) -> Update:
+    """The last `trail` steps of each agent, fading with age."""
+    agents, palette = task.layout.agents, colours(task.layout)
+    fade = np.linspace(0.7, 0.0, trail, endpoint=False)
+    roles = entity_roles(task.layout)[:agents]
+    shades = [to_rgba(palette[role], alpha) for alpha in fade for role in roles]
+    lines = LineCollection([], colors=shades, linewidths=2, capstyle="butt", zorder=2)
+    panel.add_collection(lines)
+
+    def update(step: int) -> None:
+        points = positions[np.maximum(step - np.arange(trail + 1), 0), :agents]
+        lines.set_segments(list(np.stack([points[:-1], points[1:]], axis=2).reshape(-1, 2, 2)))
+
+    return update
+
+
+def _frames(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) -> Update:
+    """Each agent's R = [x y]: the first axis solid, the second dashed."""
+    roles, agents = task.layout.controlled_roles, task.layout.agents
+    rotation = np.concatenate([trajectory.decisions[role].frame.rotation for role in roles], axis=1)
+    length = np.asarray(task.radii)[:agents, None] + 0.02 * np.diff(panel.get_xlim())
+    x = LineCollection([], colors=INK, linewidths=1.5, zorder=5)
+    y = LineCollection([], colors=INK, linewidths=1.5, linestyles=DASHED, zorder=5)
+    panel.add_collection(x)
+    panel.add_collection(y)
+
+    def update(step: int) -> None:
+        origin = positions[step, :agents]
+        for column, lines in enumerate((x, y)):
+            tip = origin + length * rotation[step, :, :, column]
+            lines.set_segments(list(np.stack([origin, tip], axis=1)))
+
+    return update
+
+
+def _actions(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) -> Update:
+    """Arrows as long as the action, up to a length that one action in twenty reaches."""
+    agents = task.layout.agents
+    there = np.isfinite(positions[:, :agents, 0])
+    action = np.asarray(trajectory.actions, float)[: len(positions)]
+    size = np.linalg.norm(action, axis=-1, keepdims=True)
+    usual = max(float(np.quantile(size[there], 0.95)), 1e-9) if there.any() else 1.0
+    longest = 0.1 * float(np.diff(panel.get_xlim())[0])
+    vectors = longest * action / np.maximum(size, usual)
+    vectors[~there] = 0
+    arrows = panel.quiver(
+        *positions[0, :agents].T,
+        *vectors[0].T,
+        color=ACTION,
+        angles="uv",
+        scale_units="xy",
+        scale=1,
+        units="width",
+        width=0.006,
+        zorder=6,
+    )
+
+    def update(step: int) -> None:
+        arrows.set_offsets(positions[step, :agents])
+        arrows.set_UVC(*vectors[step].T)
+
+    return update
+
+
+def _numbers(figure: Figure, task: Task, trajectory: Trajectory) -> Update:
+    """The step and the task's figures so far, the primary one first, in columns that stay in place."""
+    time = np.arange(len(trajectory.alive))
+    # Cut short as `play` cuts an episode that has ended: with zeros.
+    history = [
+        task.figures({name: np.where(time < step, values, 0) for name, values in trajectory.measures.items()})
+        for step in time
+    ]
+    names = sorted(history[0], key=lambda name: name != task.primary)[:4]
+    series = {name: np.array([float(figures[name]) for figures in history]) for name in names}
+    columns = {"step": time.astype(float), **series}
+    inch = 1 / figure.get_figheight()
+    texts = []
+    for number, (name, values) in enumerate(columns.items()):
+        x = (number + 0.5) / len(columns)
+        label = name.replace("_", " ")
+        figure.text(x, 0.15 * inch, label, ha="center", va="center", fontsize=7.5, color=GREY)
+        text = figure.text(x, 0.33 * inch, "", ha="center", va="center", fontsize=10, color=INK)
+        texts.append((text, values, 0 if (values == np.round(values)).all() else 1))
+
+    def update(step: int) -> None:
+        for text, values, digits in texts:
+            text.set_text(f"{values[step] + 0.0:.{digits}f}".replace("-", "\N{MINUS SIGN}"))
+
+    return update
+
+
+def _without_icon_font(page: str) -> str:
+    """The page with characters on its buttons, where Matplotlib's icons would be fetched from the web."""
+    icons = {"minus": "-", "plus": "+", "fast-backward": "|&laquo;", "step-backward": "&lsaquo;"}
+    icons |= {"play fa-flip-horizontal": "&#9664;", "pause": "||", "play": "&#9654;"}
+    icons |= {"step-forward": "&rsaquo;", "fast-forward": "&raquo;|"}
+    page = re.sub(r'<link rel="stylesheet"\s+href="https?:[^>]*>', "", page)
+    return re.sub(r'<i class="fa fa-([^"]*)"></i>', lambda found: icons.get(found[1], found[1]), page)

@@ -1,0 +1,182 @@
+"""Trajectories as still pictures, and what pictures share: colours, views and how files are written."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle
+from matplotlib.ticker import MaxNLocator
+
+from legoswarm.evaluate.episodes import Trajectory
+from legoswarm.scene import Layout
+from legoswarm.tasks import Task
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart; other roles take the spare ones in turn.
+COLOURS = {
+    "agent": "#0072B2",
+    "pursuer": "#D55E00",
+    "evader": "#009E73",
+    "landmark": "#E69F00",
+    "obstacle": "#6E6E6E",
+    "centre": "#000000",
+}
+SPARE = ("#CC79A7", "#56B4E9", "#F0E442")
+INK, GREY, PALE = "#222222", "#777777", "#E4E4E4"
+STILLS = (".png", ".svg", ".pdf")
+REACH = 1.2  # every view shows at least [-REACH, REACH] on both axes
+PANEL = 3.0  # inches
+
+
+def draw_trajectories(
+    task: Task,
+    trajectories: Sequence[Trajectory],
+    path: str | Path,
+    *,
+    titles: Sequence[str] | None = None,
+) -> None:
+    """Write one panel for each trajectory: where agents went, from a hollow marker to a filled one.
+
+    All panels have the same scale. The suffix of `path` chooses PNG, SVG or PDF.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in STILLS:
+        raise ValueError(f"a still picture is written as one of {', '.join(STILLS)}, not {path.suffix!r}")
+    if not trajectories:
+        raise ValueError("there is no trajectory to draw")
+    if titles is not None and len(titles) != len(trajectories):
+        raise ValueError(f"{len(trajectories)} trajectories need as many titles, not {len(titles)}")
+
+    paths = [visible_path(task, jax.device_get(trajectory)) for trajectory in trajectories]
+    box = view(task, paths)
+    columns = min(len(paths), 4)
+    rows = math.ceil(len(paths) / columns)
+    titled = 0.3 if titles and any(titles) else 0.1  # inches above each panel
+    legend = 0.45  # inches below all panels
+    height = rows * (PANEL + titled) + legend
+    figure = Figure(figsize=(columns * PANEL, height))
+    FigureCanvasAgg(figure)
+    for number, positions in enumerate(paths):
+        row, column = divmod(number, columns)
+        bottom = legend + (rows - 1 - row) * (PANEL + titled)
+        axes = figure.add_axes(
+            ((column + 0.03) / columns, (bottom + 0.09) / height, 0.94 / columns, 0.94 * PANEL / height)
+        )
+        style(axes, box)
+        if titles:
+            axes.set_title(titles[number], fontsize=10, color=INK, pad=5)
+        _draw_paths(axes, task, positions)
+    keys = [*role_keys(task.layout, paths), _key("start", INK, "white"), _key("end", INK)]
+    add_legend(figure, keys, 0.5 * legend / height)
+    with beside(path) as part:
+        figure.savefig(part, dpi=150)
+
+
+def _draw_paths(axes: Axes, task: Task, positions: Float[np.ndarray, "time entities 2"]) -> None:
+    layout = task.layout
+    for entity, (role, radius) in enumerate(zip(entity_roles(layout), task.radii, strict=True)):
+        drawn = positions[:, entity][~np.isnan(positions[:, entity, 0])]
+        if not len(drawn):
+            continue
+        colour = colours(layout)[role]
+        if entity >= layout.agents:
+            axes.add_patch(Circle(drawn[-1], radius, facecolor=colour, edgecolor="none", zorder=1))
+            continue
+        axes.plot(*drawn.T, color=colour, linewidth=1.4, alpha=0.8, solid_joinstyle="round", zorder=2)
+        ends = {"linestyle": "", "marker": "o", "markersize": 6, "markeredgecolor": colour, "zorder": 3}
+        axes.plot(*drawn[0], markerfacecolor="white", markeredgewidth=1.4, **ends)
+        axes.plot(*drawn[-1], markerfacecolor=colour, **ends)
+
+
+def visible_path(task: Task, trajectory: Trajectory) -> Float[np.ndarray, "time entities 2"]:
+    """Positions until the episode ended, NaN wherever there is nothing to draw; `trajectory` holds NumPy."""
+    states, entities = trajectory.states, task.layout.entities
+    if states.position.ndim != 3 or states.position.shape[1] != entities:
+        raise ValueError(f"a picture needs one trajectory of shape (time, {entities}, 2), not {states.position.shape}")
+    drawn = states.exists[..., None] & np.isfinite(states.position).all(-1, keepdims=True)
+    return np.where(drawn, states.position, np.nan)[trajectory.alive]
+
+
+def view(task: Task, paths: Sequence[Float[np.ndarray, "_ _ 2"]]) -> Float[np.ndarray, "2 2"]:
+    """Lower and upper corner of a square that shows all of the paths."""
+    radii = np.asarray(task.radii)[:, None]
+    low = np.fmin(-REACH, np.fmin.reduce([np.fmin.reduce(p - radii, axis=(0, 1)) for p in paths]))
+    high = np.fmax(REACH, np.fmax.reduce([np.fmax.reduce(p + radii, axis=(0, 1)) for p in paths]))
+    centre, half = (low + high) / 2, 0.52 * (high - low).max()
+    return np.stack([centre - half, centre + half])
+
+
+def style(axes: Axes, box: Float[np.ndarray, "2 2"]) -> None:
+    """Equal aspect, a fixed view, and a pale grid with small numbers inside it."""
+    axes.set(xlim=box[:, 0], ylim=box[:, 1], aspect="equal", axisbelow=True)
+    axes.grid(color=PALE, linewidth=0.7)
+    axes.tick_params(length=0, labelsize=6, labelcolor="#AAAAAA")
+    axes.tick_params(axis="x", pad=-9)
+    axes.tick_params(axis="y", pad=-4)
+    for label in axes.get_yticklabels():
+        label.set_horizontalalignment("left")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], prune="both"))
+    for spine in axes.spines.values():
+        spine.set(color="#BBBBBB", linewidth=0.8)
+
+
+def entity_roles(layout: Layout) -> tuple[str, ...]:
+    """The role of each entity."""
+    pairs = zip(layout.roles, layout.slots, strict=True)
+    return tuple(role for role, slots in pairs for _ in range(slots))
+
+
+def colours(layout: Layout) -> dict[str, str]:
+    """A colour for each role, the same in every picture."""
+    others = [role for role in layout.roles if role not in COLOURS]
+    return COLOURS | {role: SPARE[number % len(SPARE)] for number, role in enumerate(others)}
+
+
+def role_keys(layout: Layout, paths: Sequence[Float[np.ndarray, "_ _ 2"]]) -> list[Line2D]:
+    """Legend entries of the roles that are in the picture."""
+    blocks = {role: layout.block(role) for role in layout.roles}
+    present = [role for role, block in blocks.items() if any(np.isfinite(p[:, block]).any() for p in paths)]
+    return [_key(role, colours(layout)[role]) for role in present]
+
+
+def _key(label: str, edge: str, face: str | None = None) -> Line2D:
+    return Line2D([], [], ls="", marker="o", ms=6, label=label, color=edge, markerfacecolor=face or edge)
+
+
+def add_legend(figure: Figure, keys: Sequence[Line2D], height: float) -> None:
+    """One row of entries without a box, centred at a height given as a share of the figure's."""
+    figure.legend(
+        handles=keys,
+        loc="center",
+        bbox_to_anchor=(0.5, height),
+        ncols=len(keys),
+        frameon=False,
+        fontsize=8,
+        labelcolor=INK,
+        handlelength=1.6,
+        handletextpad=0.4,
+        columnspacing=1.2,
+    )
+
+
+@contextlib.contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A file to write in the same folder and with the same suffix; renamed to `path` if all goes well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.stem}.part{os.getpid()}{path.suffix}")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

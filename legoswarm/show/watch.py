@@ -1,0 +1,32 @@
+"""Watching a trained policy: one episode as an animation file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+
+from legoswarm.evaluate.compare import resized
+from legoswarm.evaluate.episodes import play
+from legoswarm.policies.act import load
+from legoswarm.show.animate import animate
+
+
+def watch(
+    policy: str,
+    out: str | Path,
+    *,
+    agents: int | None = None,
+    teams: str | None = None,
+    seed: int | None = None,
+    episode: int = 0,
+    axes: bool = False,
+    arrows: bool = False,
+) -> Path:
+    """Play one episode of mean actions and write it to `out`; its suffix decides the format."""
+    swarm = load(policy, seed)
+    sizes = None if agents is None else [agents]
+    task = resized(swarm.file.make_task(), sizes, None if teams is None else [teams])[0]
+    trajectory = jax.jit(lambda actors, key: play(task, actors, task.reset(key)))(swarm.actors, jax.random.key(episode))
+    animate(task, trajectory, Path(out), axes=axes, arrows=arrows)
+    return Path(out)

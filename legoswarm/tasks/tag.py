@@ -1,0 +1,204 @@
+"""Tag-occlusion: slower pursuers chase faster evaders around obstacles that block the view."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, PRNGKeyArray
+
+from legoswarm.configs import option
+from legoswarm.scene import Layout, Scene
+from legoswarm.tasks.limits import Limit
+from legoswarm.tasks.particles import Bodies, advance, distances
+from legoswarm.tasks.task import State, register_task
+from legoswarm.typing import AnyArray, namespace
+
+PURSUER_RADIUS = 0.075
+EVADER_RADIUS = 0.05
+CATCH = 10.0
+
+
+@register_task
+@dataclasses.dataclass(frozen=True)
+class Tag:
+    """Pursuers touch evaders, evaders stay away and inside; T = 100.
+
+    Every pursuer gets +10 for each touching pair; an evader gets -10 for each pursuer that touches it and a
+    growing penalty beyond |x| = 0.9. An entity is hidden when an obstacle cuts the line of sight to it.
+    """
+
+    name: ClassVar[str] = "tag"
+    primary: ClassVar[str] = "pursuer_return"
+
+    pursuers: int = option(3, "number of pursuers")
+    evaders: int = option(2, "number of evaders")
+    obstacles: int = option(2, "number of obstacles")
+    protocol: str = option("paper", "paper or mpe2")
+    limit: str | None = option(
+        None,
+        "none, disc:SIZE or box:SIZE; only a box breaks equivariance (default: disc:8 in paper, box:1 in mpe2)",
+    )
+    occlusion: bool = option(True, "obstacles block the line of sight")
+    arena: bool = option(False, "show the arena's centre to policies as an entity of its own role")
+    horizon: int = option(100, "steps of an episode")
+
+    def __post_init__(self) -> None:
+        if self.pursuers < 1 or self.evaders < 1 or self.obstacles < 0:
+            raise ValueError("tag needs at least one pursuer, one evader and no negative number of obstacles")
+        if self.protocol not in ("paper", "mpe2"):
+            raise ValueError(f"the protocol must be paper or mpe2, not {self.protocol!r}")
+        if self.horizon < 1:
+            raise ValueError("the horizon must be at least 1 step")
+        _ = self.action_limit
+
+    @property
+    def action_limit(self) -> Limit:
+        """By default what the protocol says: a disc of 8, or mpe2's box of 1."""
+        default = {"paper": "disc:8", "mpe2": "box:1"}[self.protocol]
+        return Limit.parse(default if self.limit is None else self.limit)
+
+    @property
+    def layout(self) -> Layout:
+        """Pursuers, evaders, obstacles and, if asked for, the arena's centre as an entity of its own role."""
+        roles, slots = ("pursuer", "evader", "obstacle"), (self.pursuers, self.evaders, self.obstacles)
+        if self.arena:
+            roles, slots = (*roles, "centre"), (*slots, 1)
+        return Layout(roles, slots, controlled=2)
+
+    @property
+    def obstacle_radius(self) -> float:
+        """0.1 in `paper`, 0.2 in `mpe2`."""
+        return 0.1 if self.protocol == "paper" else 0.2
+
+    @property
+    def radii(self) -> tuple[float, ...]:
+        """Each entity's radius."""
+        return (
+            (PURSUER_RADIUS,) * self.pursuers
+            + (EVADER_RADIUS,) * self.evaders
+            + (self.obstacle_radius,) * self.obstacles
+            + (0.02,) * self.arena
+        )
+
+    @property
+    def bodies(self) -> Bodies:
+        """Pursuers: acceleration 3, speed 1.0. Evaders: 4, 1.3. Obstacles push and stay."""
+        return Bodies(
+            self.radii,
+            acceleration=(3.0,) * self.pursuers + (4.0,) * self.evaders,
+            max_speed=(1.0,) * self.pursuers + (1.3,) * self.evaders,
+            solid=self.pursuers + self.evaders + self.obstacles,
+        )
+
+    def reset(self, key: PRNGKeyArray) -> State:
+        """Agents anywhere in the arena at rest, obstacles within 0.8 (`paper`) or 0.9 (`mpe2`)."""
+        key_agents, key_obstacles = jax.random.split(key)
+        scale = 0.8 if self.protocol == "paper" else 0.9
+        position = jnp.concatenate(
+            [
+                jax.random.uniform(key_agents, (self.layout.agents, 2), minval=-1.0, maxval=1.0),
+                jax.random.uniform(key_obstacles, (self.obstacles, 2), minval=-scale, maxval=scale),
+                jnp.zeros((int(self.arena), 2)),
+            ]
+        )
+        exists = jnp.ones(len(position), bool)
+        return State(position, jnp.zeros_like(position), exists, jnp.zeros((), jnp.int32))
+
+    def step(self, state: State, action: Float[AnyArray, "agents 2"]) -> State:
+        """One step of particle physics under the limited action."""
+        position, velocity = advance(
+            state.position,
+            state.velocity,
+            state.exists,
+            self.action_limit(action),
+            self.bodies,
+            velocity_first=self.protocol == "paper",
+        )
+        return State(position, velocity, state.exists, state.time + 1)
+
+    def _touches(self, state: State) -> Float[AnyArray, "pursuers evaders"]:
+        """1 for each pursuer that touches an evader."""
+        agents, exists = self.layout.agents, state.exists
+        pursuers, evaders = state.position[: self.pursuers], state.position[self.pursuers : agents]
+        touches = distances(pursuers, evaders) < PURSUER_RADIUS + EVADER_RADIUS
+        touches = touches & exists[: self.pursuers][:, None] & exists[self.pursuers : agents][None]
+        return touches.astype(state.position.dtype)
+
+    def reward(self, state: State) -> Float[AnyArray, " agents"]:
+        """The pursuers' shared reward, then each evader's own."""
+        xp = namespace(state.position)
+        touches = self._touches(state)
+        shared = CATCH * xp.ones_like(touches[:, 0]) * touches.sum()
+        evaders = state.position[self.pursuers : self.layout.agents]
+        own = -CATCH * touches.sum(0) - boundary_penalty(evaders)
+        exists = state.exists[: self.layout.agents].astype(shared.dtype)
+        return xp.concatenate([shared, own]) * exists
+
+    def terminated(self, state: State) -> Bool[AnyArray, ""]:
+        """Never: a touch does not end the chase."""
+        return state.time < 0
+
+    def scene(self, state: State) -> Scene:
+        """Entities behind an obstacle are hidden, friend and foe; obstacles and the centre never are."""
+        layout = self.layout
+        visible = jnp.ones((layout.agents, layout.entities), bool)
+        if self.occlusion and self.obstacles:
+            block = layout.block("obstacle")
+            agents, obstacles = state.position[: layout.agents], state.position[block]
+            hidden = occluded(agents, obstacles, state.exists[block], self.obstacle_radius)
+            visible = visible.at[:, : layout.agents].set(~hidden)
+        return Scene(state.position, state.velocity, state.exists, visible, layout)
+
+    def measure(self, state: State) -> dict[str, AnyArray]:
+        """Touching pairs, and the rewards of a pursuer and of the mean evader."""
+        reward, exists = self.reward(state), state.exists[: self.layout.agents].astype(state.position.dtype)
+        evaders = exists[self.pursuers :].sum()
+        return {
+            "captures": self._touches(state).sum(),
+            "pursuer_return": reward[: self.pursuers].max(),
+            "evader_return": reward[self.pursuers :].sum() / namespace(evaders).maximum(evaders, 1.0),
+        }
+
+    def figures(self, measures: dict[str, Any]) -> dict[str, Any]:
+        """One pursuer's return, the mean evader's, touching pair-steps, and whether there was any."""
+        totals = {name: values.sum() for name, values in measures.items()}
+        return {
+            "pursuer_return": totals["pursuer_return"],
+            "evader_return": totals["evader_return"],
+            "captures": totals["captures"],
+            "capture_share": (totals["captures"] > 0).astype(totals["captures"].dtype),
+        }
+
+
+def boundary_penalty(position: Float[AnyArray, "n 2"]) -> Float[AnyArray, " n"]:
+    """For each axis: 0 below |x| = 0.9, 10 (|x| - 0.9) below 1, else min(exp(2 |x| - 2), 10)."""
+    xp = namespace(position)
+    x = xp.abs(position)
+    outside = xp.exp(xp.minimum(2 * x - 2, xp.full_like(x, 3.0)))  # exp(3) > 10: the cap, without overflow
+    outside = xp.minimum(outside, xp.full_like(x, 10.0))
+    return xp.where(x < 0.9, 0.0, xp.where(x < 1.0, 10 * (x - 0.9), outside)).sum(-1)
+
+
+def occluded(
+    position: Float[AnyArray, "n 2"],
+    obstacles: Float[AnyArray, "m 2"],
+    exists: Bool[AnyArray, " m"],
+    radius: float,
+) -> Bool[AnyArray, "n n"]:
+    """Whether the segment from i to j comes within `radius` of the centre of an obstacle that exists.
+
+    Nobody is hidden from itself; an agent inside an obstacle's disc sees and is seen by nobody else.
+    """
+    xp = namespace(position)
+    start = position[:, None, None]
+    along = position[None, :, None] - start
+    to_centre = obstacles[None, None] - start
+    length2 = (along * along).sum(-1)
+    share = (along * to_centre).sum(-1) / xp.maximum(length2, xp.full_like(length2, 1e-12))
+    closest = to_centre - xp.clip(share, 0.0, 1.0)[..., None] * along
+    blocked = ((closest * closest).sum(-1) < radius * radius) & exists[None, None]
+    return blocked.any(-1) & ~np.eye(len(position), dtype=bool)

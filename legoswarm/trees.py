@@ -1,0 +1,52 @@
+"""Pytrees of arrays as named arrays, and back."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from legoswarm.files import FileError
+
+Tree = TypeVar("Tree")
+
+
+def named_leaves(tree: Any) -> dict[str, np.ndarray]:
+    """Every leaf under its path, such as `agent/actor/head/weight`; random keys as their raw bits."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {_name(path): np.asarray(_raw(leaf)) for path, leaf in leaves}
+
+
+def rebuild(skeleton: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
+    """The tree of `skeleton` (arrays or shapes) with leaves taken from `arrays`, each checked."""
+    paths, treedef = jax.tree_util.tree_flatten_with_path(skeleton)
+    wanted = {_name(path): leaf for path, leaf in paths}
+    if missing := sorted(set(wanted) ^ set(arrays)):
+        raise FileError(f"{source} does not fit the architecture it claims: {missing[0]!r} is missing or unknown")
+    leaves = []
+    for name, like in wanted.items():
+        array = arrays[name]
+        expected = jax.eval_shape(_raw, like)
+        if array.shape != expected.shape or array.dtype != expected.dtype:
+            raise FileError(
+                f"{source} does not fit the architecture it claims: {name!r} is {array.dtype}{list(array.shape)},"
+                f" not {expected.dtype}{list(expected.shape)}"
+            )
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise FileError(f"{source} is damaged: {name!r} holds values that are not finite")
+        leaf = jax.numpy.asarray(array)
+        leaves.append(jax.random.wrap_key_data(leaf) if _is_key(like) else leaf)
+    return jax.tree_util.tree_unflatten(treedef, leaves)
+
+
+def _raw(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _is_key(leaf: Any) -> bool:
+    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return "/".join(str(getattr(part, "name", getattr(part, "key", getattr(part, "idx", part)))) for part in path)

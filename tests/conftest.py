@@ -1,0 +1,30 @@
+"""Strict mode for every test: shapes and dtypes are checked, nothing is promoted silently.
+
+This file is imported before any test module, so the import hook sees all of `legoswarm`.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # mpe2 loads pygame
+os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"legoswarm-jax-cache-{os.getuid()}")
+)
+
+import hypothesis
+import jax
+from jaxtyping import install_import_hook
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+install_import_hook("legoswarm", "beartype.beartype")
+
+# Deadlines measure compilation, and a CI run must say the same thing twice.
+hypothesis.settings.register_profile("legoswarm", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.load_profile("legoswarm")

@@ -1,0 +1,369 @@
+"""Canonical frames: the paper's equations, orthogonality, equivariance, and every degenerate view."""
+
+import functools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scenes import SPREAD, TAG, make_scene, near_tie, orthogonal, random_scene, stack, transform
+
+from legoswarm.frames import canonicalize, check_frame, make_frame
+from legoswarm.frames.canonical import SLOW, TINY
+from legoswarm.policies import PolicyConfig
+from legoswarm.policies.lego import LegoActor
+from legoswarm.scene import Entities, Layout, View, observe
+
+AXES = ("velocity", "position")
+angles = st.floats(-math.pi, math.pi)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def make_view(velocity, near=(), far=(), hidden=(), slots=5):
+    """An agent at (0.3, -0.2) and what it sees in two roles; the second role also has hidden members.
+
+    Slots beyond those hold garbage, masked, so that all views have one shape.
+    """
+
+    def entities(seen, unseen):
+        rows = np.concatenate([np.reshape(seen, (-1, 2)), np.reshape(unseen, (-1, 2)), np.full((slots, 2), 7.0)])
+        drift = np.linspace(-0.4, 0.7, 2 * slots).reshape(slots, 2)
+        mask = np.arange(slots) < len(seen)
+        return Entities(jnp.asarray(rows[:slots], jnp.float32), jnp.asarray(drift, jnp.float32), jnp.asarray(mask))
+
+    here, velocity = jnp.array([0.3, -0.2], jnp.float32), jnp.asarray(velocity, jnp.float32)
+    return View(here, velocity, (entities(near, ()), entities(far, hidden)))
+
+
+def turn_view(view, turn):
+    """Q o."""
+
+    def turned(rows):
+        return jnp.asarray(np.asarray(rows, float) @ turn.T, jnp.float32)
+
+    others = tuple(Entities(turned(e.position), turned(e.velocity), e.mask) for e in view.others)
+    return View(turned(view.position), turned(view.velocity), others)
+
+
+def rotation_of(view, axis="velocity", rest="equivariant"):
+    return np.asarray(make_frame_jitted(view, axis, rest).rotation)
+
+
+make_frame_jitted = jax.jit(make_frame, static_argnums=(1, 2))
+
+
+@functools.cache
+def scene_frames(axis, rest):
+    """Frames of all agents of a batch of scenes, compiled once for each layout."""
+
+    def of_scene(scene):
+        roles = [(r, jnp.arange(scene.layout.slots[k])) for k, r in enumerate(scene.layout.controlled_roles)]
+        parts = [
+            jax.vmap(lambda m, r=role: make_frame(observe(scene, r, m), axis, rest).rotation)(members)
+            for role, members in roles
+        ]
+        return jnp.concatenate(parts)
+
+    return jax.jit(jax.vmap(of_scene))
+
+
+class TestPaper:
+    """`axis="velocity", rest="global"` is the paper, equations 1 to 5."""
+
+    @staticmethod
+    def reference(scene, agent):
+        """Equations 1 to 5 in float64 from global positions; also |x^T J d|, how far y is from a tie."""
+        p, v = np.asarray(scene.position, float), np.asarray(scene.velocity, float)
+        seen = np.asarray(scene.exists & scene.visible[agent]).copy()
+        seen[agent] = False
+        J = np.array([[0.0, -1.0], [1.0, 0.0]])
+        norm = np.sqrt(v[agent] @ v[agent])
+        x = v[agent] / norm if norm != 0 else np.array([1.0, 0.0])  # (1)
+        c = (p[agent] + p[seen].sum(0)) / (seen.sum() + 1)
+        d = c - p[agent]  # (2)
+        y = -(1.0 if x @ J @ d >= 0 else -1.0) * J @ x
+        R = np.stack([x, y], axis=1)  # (3)
+        own = np.array([norm, 0.0])
+        return R, own, (p - p[agent]) @ R, v @ R, abs(x @ J @ d)  # (4), (5): rows times R are R^T times columns
+
+    @pytest.mark.parametrize("layout", [SPREAD, TAG], ids=["spread", "tag"])
+    def test_equals_the_equations_on_random_views(self, layout):
+        role = layout.roles[0]
+
+        @jax.jit
+        def ours(scene, member):
+            view = observe(scene, role, member)
+            frame = make_frame(view, "velocity", "global")
+            return frame.rotation, canonicalize(view, frame)
+
+        rng, compared, resting = np.random.default_rng(0), 0, 0
+        for _ in range(200):
+            scene = random_scene(rng, layout)
+            R, own, p, v, tie = self.reference(scene, 0)
+            if 0 < tie < 1e-5:
+                continue
+            rotation, canonical = ours(scene, 0)
+            # others are listed cyclically after the agent: member 0 sees the slots in order
+            expected = []
+            for at, name in enumerate(layout.roles):
+                rows = np.arange(layout.entities)[layout.block(name)][1 if at == 0 else 0 :]
+                expected.append((p[rows], v[rows]))
+            np.testing.assert_allclose(rotation, R, atol=2e-6)
+            np.testing.assert_allclose(canonical.velocity, own, atol=2e-6)
+            for entities, (positions, velocities) in zip(canonical.others, expected, strict=True):
+                np.testing.assert_allclose(entities.position, positions, atol=1e-5)
+                np.testing.assert_allclose(entities.velocity, velocities, atol=1e-5)
+            compared, resting = compared + 1, resting + (own[0] == 0)
+        assert compared > 150
+        assert resting > 20
+
+    def test_sign_of_zero_is_plus_one(self):
+        # y = -J x where x^T J d = 0: nobody there, and somebody straight ahead.
+        for view in (make_view((0.0, 2.0)), make_view((0.0, 2.0), near=[(0.0, 0.5)])):
+            np.testing.assert_array_equal(rotation_of(view, rest="global"), [[0.0, 1.0], [1.0, 0.0]])
+        np.testing.assert_array_equal(rotation_of(make_view((0.0, 0.0)), rest="global"), np.diag([1.0, -1.0]))
+
+    def test_any_speed_but_zero_gives_the_first_axis(self):
+        frame = make_frame(make_view((0.0, 1e-9), near=[(1.0, 0.0)]), "velocity", "global")
+        np.testing.assert_allclose(frame.rotation[:, 0], [0.0, 1.0], atol=1e-6)
+        assert frame.moving
+
+
+@pytest.mark.parametrize("axis", AXES)
+class TestEquivariance:
+    """R(Q o) = Q R(o), with v = 0 included."""
+
+    @pytest.mark.parametrize("layout", [SPREAD, TAG], ids=["spread", "tag"])
+    @given(seeds, angles, st.booleans())
+    def test_frames_follow_the_scene(self, axis, layout, seed, angle, mirror):
+        rng, turn = np.random.default_rng(seed), orthogonal(angle, mirror)
+        scenes = [random_scene(rng, layout) for _ in range(4)]
+        before = np.asarray(scene_frames(axis, "equivariant")(stack(scenes)))
+        after = np.asarray(scene_frames(axis, "equivariant")(stack([transform(s, turn) for s in scenes])))
+        clear = ~np.stack([near_tie(s, axis, mirror=mirror) for s in scenes])
+        identity = np.broadcast_to(np.eye(2), before.shape)
+        np.testing.assert_allclose(np.swapaxes(before, -1, -2) @ before, identity, atol=1e-6)
+        np.testing.assert_allclose(after[clear], (turn @ before)[clear], atol=2e-5)
+
+    @given(seeds, angles)
+    def test_rest_is_included_and_a_reflection_changes_the_handedness(self, axis, seed, angle):
+        rng = np.random.default_rng(seed)
+        view = make_view((0.0, 0.0), near=rng.uniform(-1, 1, (2, 2)), far=rng.uniform(-1, 1, (3, 2)))
+        scene = _scene_of(view)
+        if near_tie(scene, axis, mirror=True)[0]:
+            return
+        before = rotation_of(view, axis)
+        after = rotation_of(turn_view(view, orthogonal(angle, True)), axis)
+        np.testing.assert_allclose(after, orthogonal(angle, True) @ before, atol=2e-5)
+        assert np.linalg.det(before) * np.linalg.det(after) == pytest.approx(-1, abs=1e-5)
+
+
+def _scene_of(view):
+    """The scene of one agent that sees `view`."""
+    seen = view.flat()
+    layout = Layout(("agent", "thing"), (1, len(seen.position)))
+    position = np.concatenate([np.zeros((1, 2)), seen.position])
+    velocity = np.concatenate([view.velocity[None], seen.velocity])
+    return make_scene(layout, position, velocity, np.append(True, seen.mask))
+
+
+def test_the_papers_rest_is_not_equivariant():
+    turn = orthogonal(1.0)
+    view = make_view((0.0, 0.0), near=[(0.5, 0.2), (-0.1, 0.7)], far=[(0.9, -0.4)])
+    turned = turn_view(view, turn)
+    assert np.abs(rotation_of(turned, rest="global") - turn @ rotation_of(view, rest="global")).max() > 0.1
+    np.testing.assert_allclose(rotation_of(turned), turn @ rotation_of(view), atol=1e-5)
+    moving = make_view((0.6, 0.3), near=[(0.5, 0.2), (-0.1, 0.7)], far=[(0.9, -0.4)])
+    after = rotation_of(turn_view(moving, turn), rest="global")
+    np.testing.assert_allclose(after, turn @ rotation_of(moving, rest="global"), atol=1e-5)
+
+
+def test_y_points_to_the_centroids_side_when_moving_and_outward_at_rest():
+    near, far = [(0.5, 0.2), (-0.1, 0.7)], [(0.9, -0.4)]
+    moving = rotation_of(make_view((1.0, 0.0), near, far))
+    centroid = np.sum(near + far, axis=0) / 4
+    assert moving[:, 1] @ centroid > 0
+    rest = rotation_of(make_view((0.0, 0.0), near, far))
+    np.testing.assert_allclose(rest[:, 0], centroid / np.hypot(*centroid), atol=1e-6)
+    everyone = np.array(near + far)
+    assert rest[:, 1] @ ((everyone**2).sum(-1)[:, None] * everyone).sum(0) > 0
+
+
+class TestSlow:
+    """The self input is R^T v below SLOW and [|v|, 0] above."""
+
+    near, far = ((0.5, 0.2), (-0.1, 0.7)), ((0.9, -0.4),)
+
+    @pytest.mark.parametrize("speed", [0.0, 1e-3, 0.9 * SLOW])
+    def test_below(self, speed):
+        velocity = speed * np.array([-0.6, 0.8])
+        view = make_view(velocity, self.near, self.far)
+        frame = make_frame(view)
+        assert not frame.moving
+        np.testing.assert_allclose(frame.rotation, rotation_of(make_view((0.0, 0.0), self.near, self.far)))
+        own = canonicalize(view, frame).velocity
+        np.testing.assert_allclose(own, np.asarray(frame.rotation).T @ velocity, atol=1e-7)
+        assert speed == 0 or abs(own[1]) > 0.1 * speed
+
+    @pytest.mark.parametrize("speed", [1.1 * SLOW, 1.0])
+    def test_above(self, speed):
+        view = make_view(speed * np.array([-0.6, 0.8]), self.near, self.far)
+        frame = make_frame(view)
+        assert frame.moving
+        np.testing.assert_allclose(frame.rotation[:, 0], [-0.6, 0.8], atol=1e-6)
+        np.testing.assert_allclose(canonicalize(view, frame).velocity, [speed, 0.0], rtol=1e-6)
+
+    def test_the_position_axis_never_follows_the_velocity(self):
+        view = make_view((-0.6, 0.8), self.near, self.far)
+        frame = make_frame(view, "position")
+        assert not frame.moving
+        np.testing.assert_allclose(frame.rotation[:, 0], rotation_of(make_view((0, 0), self.near, self.far))[:, 0])
+        own = canonicalize(view, frame).velocity
+        np.testing.assert_allclose(own, np.asarray(frame.rotation).T @ [-0.6, 0.8], atol=1e-6)
+
+
+SQUARE = ((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0))
+CENTRED = ((1.0, 0.2), (-0.6, 0.5), (-0.4, -0.7))  # around the agent, neither symmetric nor on a line
+LINE = ((0.6, 0.8), (-0.3, -0.4), (1.2, 1.6))
+PAIR = ((0.6, 0.8), (1.6, -1.2))
+REST, BARELY, CREEP, MOVE = (0.0, 0.0), (0.0, 1e-9), (-0.024, 0.032), (-0.6, 0.8)
+WORLD = (1.0, 0.0)
+
+# name: velocity, seen in the first role, in the second, hidden; the direction of x; what the frame can follow
+DEGENERATE = {
+    "alone, at rest": (REST, (), (), (), WORLD, "nothing"),
+    "alone, velocity 1e-9": (BARELY, (), (), (), (0, 1), "rotations"),
+    "alone, creeping": (CREEP, (), (), (), MOVE, "rotations"),
+    "alone, moving": (MOVE, (), (), (), MOVE, "rotations"),
+    "all masked, at rest": (REST, (), (), LINE, WORLD, "nothing"),
+    "all masked, moving": (MOVE, (), (), LINE, MOVE, "rotations"),
+    "one neighbour, at rest": (REST, LINE[:1], (), LINE, LINE[0], "rotations"),
+    "one neighbour, velocity 1e-9": (BARELY, LINE[:1], (), LINE, LINE[0], "rotations"),
+    "one neighbour, creeping": (CREEP, LINE[:1], (), LINE, LINE[0], "both"),
+    "one neighbour, moving": (MOVE, LINE[:1], (), LINE, MOVE, "both"),
+    "one neighbour, straight ahead": (MOVE, ((-0.3, 0.4),), (), (), MOVE, "rotations"),
+    "two neighbours, velocity 1e-9": (BARELY, PAIR[:1], PAIR[1:], LINE, (2.2, -0.4), "both"),
+    "at the centroid, at rest": (REST, CENTRED, (), (), (0.414, 0.058), "rotations"),
+    "at the centroid, creeping": (CREEP, CENTRED, (), (), (0.414, 0.058), "both"),
+    "at the centroid, moving": (MOVE, CENTRED, (), (), MOVE, "both"),
+    "amid a square, at rest": (REST, SQUARE, (), (), WORLD, "nothing"),
+    "amid a square, velocity 1e-9": (BARELY, SQUARE, (), (), (0, 1), "rotations"),
+    "amid a square, moving": (MOVE, SQUARE, (), (), MOVE, "rotations"),
+    "collinear, at rest": (REST, LINE, (), (), LINE[0], "rotations"),
+    "collinear, creeping": (CREEP, LINE[:1], LINE[1:], (), LINE[0], "both"),
+    "collinear, moving aside": (MOVE, LINE[:1], LINE[1:], (), MOVE, "both"),
+    "collinear, moving along": (LINE[0], LINE[:1], LINE[1:], (), LINE[0], "rotations"),
+    "coincident, at rest": (REST, ((0, 0),), ((0, 0),), (), WORLD, "nothing"),
+    "coincident, velocity 1e-9": (BARELY, ((0, 0),), ((0, 0),), (), (0, 1), "rotations"),
+    "coincident, moving": (MOVE, ((0, 0),), ((0, 0),), (), MOVE, "rotations"),
+    "nearly coincident, at rest": (REST, ((1e-6, 0),), ((0, 1e-6),), (), WORLD, "nothing"),
+    "nearly coincident, moving": (MOVE, ((1e-6, 0),), ((0, 1e-6),), (), MOVE, "rotations"),
+}
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def many_rotations(views, axis):
+    return jax.vmap(lambda view: make_frame(view, axis).rotation)(views)
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+class TestDegenerate:
+    """Views that do not define a frame: a finite, orthogonal one all the same, and as equivariant as can be."""
+
+    def test_the_result_is_defined(self, name):
+        *parts, towards, _ = DEGENERATE[name]
+        view = make_view(*parts)
+        rotation = rotation_of(view)
+        np.testing.assert_allclose(rotation.T @ rotation, np.eye(2), atol=1e-6)
+        np.testing.assert_allclose(rotation[:, 0], np.divide(towards, np.hypot(*towards)), atol=1e-5)
+
+    @pytest.mark.parametrize("axis", AXES)
+    def test_what_the_frame_can_follow(self, name, axis):
+        view, follows = make_view(*DEGENERATE[name][:-2]), DEGENERATE[name][-1]
+        if axis == "position" and view.flat().mask.any() and np.hypot(*view.velocity) > SLOW:
+            pytest.skip("the position axis has other degenerate views")
+        turns = [orthogonal(angle, m) for angle in np.linspace(-3, 3, 25) for m in (False, True)]
+        turned = jax.tree.map(lambda *rows: jnp.stack(rows), *(turn_view(view, turn) for turn in turns))
+        after = np.asarray(many_rotations(turned, axis))
+        expected = np.stack(turns) @ rotation_of(view, axis)
+        followed = np.abs(after - expected).max((1, 2)) < 1e-4
+        mirrored = np.array([np.linalg.det(turn) < 0 for turn in turns])
+        if follows == "nothing":
+            np.testing.assert_allclose(after, np.broadcast_to(np.diag([1.0, -1.0]), after.shape), atol=1e-6)
+        else:
+            assert followed[~mirrored].all()
+            assert followed[mirrored].all() == (follows == "both")
+        if follows != "both":  # then the handedness is always the same: sgn(0) = 1
+            np.testing.assert_allclose(np.linalg.det(after), -1, atol=1e-5)
+
+    @pytest.mark.parametrize(("axis", "rest"), [*((a, "equivariant") for a in AXES), ("velocity", "global")])
+    def test_the_actor_and_its_gradients_are_finite(self, name, axis, rest):
+        view = make_view(*DEGENERATE[name][:-2])
+        for leaf in jax.tree.leaves(actor_gradient(axis, rest)(view)):  # frame, canonical view, gradients
+            assert np.isfinite(leaf).all()
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_a_view_without_slots(axis):
+    view = make_view(MOVE, slots=0)
+    np.testing.assert_array_equal(rotation_of(view, axis), rotation_of(make_view(MOVE), axis))
+    for leaf in jax.tree.leaves(actor_gradient(axis, "equivariant")(view)):
+        assert np.isfinite(leaf).all()
+
+
+@functools.cache
+def actor_gradient(axis, rest):
+    config = PolicyConfig(width=8, depth=1, heads=2, axis=axis, rest=rest, hands=2)
+    actor = LegoActor(config, Layout(("agent", "thing"), (4, 4)), key=jax.random.key(0))
+
+    def output(actor, view):
+        decision = actor(view)
+        return decision.frame.to_world(decision.mean).sum() + decision.log_prob(jnp.ones(2))
+
+    def everything(view):
+        frame = make_frame(view, axis, rest)
+        return frame, canonicalize(view, frame), eqx.filter_value_and_grad(output)(actor, view)
+
+    return eqx.filter_jit(everything)
+
+
+def test_thresholds_are_far_above_rounding_and_far_below_a_step():
+    # Relative positions of float32 scenes 10 away from the origin are known to 1e-6; a step of 0.1 s at SLOW is 5e-3.
+    assert 1e-5 < TINY < 5e-3 < SLOW
+
+
+def test_a_tight_group_has_a_side_too():
+    # The third moment of neighbours at 0.02 is 1e-5 in absolute terms, and still a direction.
+    view = make_view(REST, near=0.02 * np.array(PAIR), far=0.02 * np.array(CENTRED))
+    before, turn = rotation_of(view), orthogonal(0.7, True)
+    np.testing.assert_allclose(rotation_of(turn_view(view, turn)), turn @ before, atol=1e-4)
+
+
+def test_no_axis_is_the_world():
+    view = make_view(MOVE, near=PAIR)
+    frame = make_frame(view, "none")
+    np.testing.assert_array_equal(frame.rotation, np.eye(2))
+    np.testing.assert_allclose(canonicalize(view, frame).velocity, MOVE, atol=1e-7)
+    np.testing.assert_array_equal(canonicalize(view, frame).others[0].position, view.others[0].position)
+
+
+def test_local_and_world_undo_each_other():
+    frame = make_frame(make_view(CREEP, near=PAIR))
+    vectors = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
+    rotation = np.asarray(frame.rotation)
+    np.testing.assert_allclose(frame.to_local(jnp.asarray(vectors)), vectors @ rotation, atol=1e-6)
+    np.testing.assert_allclose(frame.to_world(frame.to_local(jnp.asarray(vectors))), vectors, atol=1e-6)
+    np.testing.assert_array_equal(frame.mirrored().rotation, rotation @ np.diag([1, -1]))
+
+
+def test_unknown_and_contradictory_choices():
+    with pytest.raises(ValueError, match="axis must be one of velocity, position, none, not 'north'"):
+        check_frame("north", "equivariant")
+    with pytest.raises(ValueError, match="rest must be one of equivariant, global, not 'asleep'"):
+        make_frame(make_view(MOVE), "velocity", "asleep")
+    with pytest.raises(ValueError, match="belongs to the velocity axis"):
+        check_frame("position", "global")
