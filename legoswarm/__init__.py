@@ -9,6 +9,7 @@ Importing the package is cheap: what needs JAX is imported when first used.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +48,14 @@ _HOME = {
     "resume_run": "legoswarm.learn.loop",
     "start_run": "legoswarm.learn.loop",
 }
+
+
+# On GPUs XLA's Triton rewriter of softmax and normalisation layers gives silently wrong results in jax 0.10.2 to
+# 0.11.2 (jax-ml/jax#40588, #39486): on an H200 LEGO's forward pass was off by 70 %. XLA reads this flag when its
+# backend starts, so it must be set before JAX is first used.
+_NO_REWRITER = "--xla_disable_hlo_passes=triton-softmax-rewriter"
+if "xla_disable_hlo_passes" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_NO_REWRITER}".strip()
 
 
 def __getattr__(name: str) -> Any:

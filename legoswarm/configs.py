@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
+import sys
 import typing
 from collections.abc import Sequence
 from types import UnionType
@@ -24,23 +26,39 @@ def to_json(config: Any) -> dict[str, Any]:
     }
 
 
-def from_json(cls: type[Config], values: dict[str, Any], source: str) -> Config:
+def from_json(cls: type[Config], values: Any, source: str) -> Config:
     """A configuration from a JSON object, checked field by field."""
     kinds = field_kinds(cls)
+    if not isinstance(values, dict):
+        raise ValueError(f"{source} is not an object with fields")
     if unknown := sorted(set(values) - set(kinds)):
         raise ValueError(f"{source}: unknown field {unknown[0]!r}")
+    if missing := sorted(_required(cls) - set(values)):
+        raise ValueError(f"{source}: field {missing[0]!r} is missing")
     checked = {}
     for name, value in values.items():
         kind = kinds[name]
-        if kind.many and isinstance(value, list):
-            value = tuple(value)
-        accepts = (int, float) if kind.base is float else kind.base
-        items = value if kind.many and isinstance(value, tuple) else [value]
-        fits = all(isinstance(v, accepts) and isinstance(v, bool) == (kind.base is bool) for v in items)
-        if not (value is None and kind.optional) and not (fits and kind.many == isinstance(value, tuple)):
-            raise ValueError(f"{source}: field {name!r} cannot be {value!r}")
-        checked[name] = value
+        items = value if kind.many and isinstance(value, list) else [value]
+        if value is None and kind.optional:
+            checked[name] = None
+        elif kind.many == isinstance(value, list) and all(_fits(item, kind.base) for item in items):
+            items = [float(item) for item in items] if kind.base is float else items
+            checked[name] = tuple(items) if kind.many else items[0]
+        else:
+            raise ValueError(f"{source}: field {name!r} cannot be {reprlib.repr(value)}")
     return cls(**checked)
+
+
+def _fits(value: Any, base: type) -> bool:
+    """Whether a JSON value is of a type; an integer is a number too, a boolean is not."""
+    if base is float and isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return isinstance(value, base) and isinstance(value, bool) == (base is bool)
+
+
+def _required(cls: Any) -> set[str]:
+    empty = dataclasses.MISSING
+    return {f.name for f in dataclasses.fields(cls) if f.default is empty and f.default_factory is empty}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,4 +83,4 @@ def _kind(hint: Any) -> Kind:
         return dataclasses.replace(_kind(rest[0]), optional=True)
     if origin in (tuple, Sequence):
         return Kind(args[0], many=True)
-    return Kind(hint)
+    return Kind(origin or hint)

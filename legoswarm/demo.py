@@ -31,8 +31,6 @@ def demo(out: Path, command: str) -> None:
     started = time.monotonic()
     run = start_run(config, out, command).path
     print(f"trained in {time.monotonic() - started:.0f} s, compilation included", file=sys.stderr)
-    for agents in (3, 2, 4, 5, 6):
-        rows = list(evaluate_policy(str(run), agents=[agents], episodes=200))
-        print(format_table(rows).splitlines()[0], "  return_2c", round(rows[0]["return_2c"], 1))
+    print(format_table(list(evaluate_policy(str(run), agents=(3, 2, 4, 5, 6), episodes=200))))
     for agents in (3, 5):
         print("animation:", watch(str(run), run / f"spread-{agents}.gif", agents=agents, arrows=True))

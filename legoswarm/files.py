@@ -52,7 +52,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
     """Write named arrays as safetensors."""
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     write_bytes(path, save(contiguous, dict(metadata) if metadata else None))
 
 
@@ -63,5 +63,6 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except FileNotFoundError:
         raise FileError(f"{path} does not exist") from None
-    except (OSError, ValueError, TypeError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, safetensors.SafetensorError) as error:
+        # NumPy has no attribute for some of the format's number types, such as float8.
         raise FileError(f"{path} is damaged: it is not a complete safetensors file ({error})") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import sys
 from typing import Any, NoReturn
 
@@ -11,31 +12,47 @@ from legoswarm.configs import field_kinds
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one sentence on stderr, exit code 2."""
+    """An argument parser whose errors are one sentence on stderr, exit code 2; options are written out."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is."""
-        sys.stderr.write(f"{self.prog}: {message} (see {self.prog} --help)\n")
+        sys.stderr.write(f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
         raise SystemExit(2)
+
+
+def one_line(message: object) -> str:
+    """The message without line breaks."""
+    return " ".join(str(message).split())
 
 
 def whole(text: str) -> int:
     """An integer, also written as 2e6."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    value = number(text)
     if not value.is_integer():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(value)
 
 
+def seed(text: str) -> int:
+    """A whole number that JAX's random keys can tell from every other one."""
+    value = whole(text)
+    if not 0 <= value < 2**31:
+        raise argparse.ArgumentTypeError(f"a seed lies between 0 and {2**31 - 1}, not at {text}")
+    return value
+
+
 def number(text: str) -> float:
     """A number."""
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        value = math.nan
+    if math.isnan(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return value
 
 
 _READERS = {int: whole, float: number, str: str}

@@ -17,10 +17,12 @@ SPREAD = Layout(("agent", "landmark"), (6, 6))
 TAG = Layout(("pursuer", "evader", "obstacle"), (4, 3, 3), controlled=2)
 
 # Margins: closer than this to a switch of the frame, float32 decides and not the scene. Moving a scene by 10
-# rounds a relative position by up to 1e-6, which turns a direction of length l by 1e-6 / l.
-SPEED_MARGIN = 1e-6  # | |v| - SLOW |: velocities are rotated, never translated
-LENGTH_MARGIN = 0.02  # |d|, |e|: a direction is then known to 5e-5
-SIDE_MARGIN = 5e-4  # |cross(x, side)| / |side|: five times the frame's own limit for parallel vectors
+# rounds a relative position by up to 1e-6, which turns a direction of length l by 1e-6 / l. A lively policy then
+# errs by up to 5e-6 / |d| where d gives the first axis.
+SPEED_MARGIN = 1e-6  # | |v| - SLOW |: velocities are turned, never moved
+HEADING_MARGIN = 0.05  # |d| where it gives the first axis: error below 1e-4
+SIDE_LENGTH_MARGIN = 0.01  # |d| or |e| where it only gives the side: its direction is known to 1e-4
+SIDE_MARGIN = 3e-4  # |cross(x, side)| / |side|: that, and the frame's own limit of 1e-4 for parallel vectors
 PARALLEL = 1e-6  # below this, vectors are parallel by construction (a single neighbour), not by chance
 
 
@@ -90,7 +92,7 @@ def permute(scene, rng):
 def pad(scene, extra, rng):
     """The scene with `extra` unused slots for each role, full of garbage, and where the old entities stand now."""
     old = scene.layout
-    new = Layout(old.roles, tuple(n + m for n, m in zip(old.slots, extra, strict=True)), old.controlled)
+    new = Layout(old.roles, tuple(int(n + m) for n, m in zip(old.slots, extra, strict=True)), old.controlled)
     at = np.concatenate([new.block(r).start + np.arange(n) for r, n in zip(old.roles, old.slots, strict=True)])
     at = at.astype(int)
     position, velocity = rng.normal(0, 100, (2, new.entities, 2))
@@ -112,12 +114,16 @@ def near_tie(scene, axis, *, mirror, hands=1):
     With `mirror` also agents whose view has no handedness (nothing that they see lies aside of x), for which
     one frame cannot follow a reflection. With two `hands` the handedness decides nothing.
     """
-    return np.array([_near_tie(scene, i, axis, mirror, hands) for i in range(scene.layout.agents)])
+    arrays = _arrays(scene)
+    return np.array([_near_tie(_vectors(*arrays, i), axis, mirror, hands) for i in range(scene.layout.agents)])
 
 
 def frame_vectors(scene, agent):
     """v, d, e of an agent in float64; d and e are zero if it sees nothing."""
-    position, velocity, exists, visible = _arrays(scene)
+    return _vectors(*_arrays(scene), agent)
+
+
+def _vectors(position, velocity, exists, visible, agent):
     seen = exists & visible[agent]
     seen[agent] = False
     relative = position[seen] - position[agent]
@@ -127,8 +133,8 @@ def frame_vectors(scene, agent):
     return velocity[agent], d, e
 
 
-def _near_tie(scene, agent, axis, mirror, hands):
-    v, d, e = frame_vectors(scene, agent)
+def _near_tie(vectors, axis, mirror, hands):
+    v, d, e = vectors
     speed = math.hypot(*v)
     if axis == "velocity" and abs(speed - SLOW) < SPEED_MARGIN:
         return True
@@ -136,7 +142,7 @@ def _near_tie(scene, agent, axis, mirror, hands):
     if moving:
         x, sides = v, (d, e)
     elif d.any():
-        if math.hypot(*d) < LENGTH_MARGIN:
+        if math.hypot(*d) < HEADING_MARGIN:
             return True
         x, sides = d, (e, v)
     else:  # sees nothing: the own velocity is all there is
@@ -153,7 +159,7 @@ def _near_tie(scene, agent, axis, mirror, hands):
         sine = abs(x[0] * side[1] - x[1] * side[0]) / length
         if sine < PARALLEL:
             continue
-        return sine < SIDE_MARGIN or length < (2 * TINY if side is v else LENGTH_MARGIN)
+        return sine < SIDE_MARGIN or length < (2 * TINY if side is v else SIDE_LENGTH_MARGIN)
     return mirror
 
 

@@ -13,8 +13,9 @@ from legoswarm.evaluate.episodes import evaluate
 from legoswarm.files import FileError
 from legoswarm.policies import Actors
 from legoswarm.policies.act import Swarm
-from legoswarm.policies.file import PolicyFile, load_policy
+from legoswarm.policies.file import PolicyFile, check_slots, load_policy
 from legoswarm.tasks import Task, make_task, task_names
+from legoswarm.trees import over_seeds
 
 EPISODE_SEED = 1_000_003  # starts that no training seed has seen
 
@@ -34,37 +35,42 @@ def evaluate_policy(
     """Rows of figures of a policy (every seed, or one) at each team size.
 
     `policy` is a run, a policy file or `zoo:NAME`; or a task's name, and then `opponents` says which policy
-    plays which role. `changes` are fields of the task that differ from training.
+    plays which role. `changes` are fields of the task that differ from training. A task of mixed team sizes is
+    evaluated at each of them.
     """
     if episodes < 1:
         raise ValueError("at least one episode is needed")
     starts = EPISODE_SEED if episode_seed is None else episode_seed
-    if policy in task_names() or opponents:
-        yield from _head_to_head(policy, opponents or {}, teams, episodes, starts, changes or {})
-        return
-    file = load_policy(policy)
-    tasks = resized(_changed(file.make_task(), changes or {}), agents, teams)
+    head_to_head = policy in task_names() or bool(opponents)
+    files = _opponents(policy, opponents or {}) if head_to_head else {"": load_policy(policy)}
+    file = next(iter(files.values()))
+    task = _changed(file.make_task(), changes or {})
+    if agents is None:
+        agents = sorted(set(getattr(task, "sizes", ()))) or None
+    tasks = resized(task, agents, teams)
     if engine == "mpe2":
+        if head_to_head:
+            raise ValueError("the engine mpe2 runs one policy of Spread, not head to head")
         from legoswarm.evaluate.real_mpe2 import evaluate_inside
 
-        swarm = Swarm(file, seed)
         for task in tasks:
-            yield evaluate_inside(swarm, task, episodes, starts)
+            for each in file.seeds if seed is None else (seed,):
+                yield evaluate_inside(Swarm(file, each), task, episodes, starts)
         return
-    seeds = file.seeds if seed is None else (seed,)
-    policies = file.policies if seed is None else jax.tree.map(lambda leaf: leaf[None], file.one(seed))
+    actors, seeds = _meeting(files, seed) if head_to_head else _stacked_actors(file, seed)
     for task in tasks:
-        yield from rows_of(task, {role: p.actor for role, p in policies.items()}, seeds, episodes, starts)
+        yield from rows_of(task, actors, seeds, episodes, starts)
 
 
 def rows_of(
     task: Task, actors: Actors, seeds: tuple[int, ...], episodes: int, episode_seed: int = EPISODE_SEED
 ) -> Iterator[dict[str, Any]]:
     """One row for each seed of stacked actors, all on the same starts."""
-    run = jax.jit(jax.vmap(lambda actors: evaluate(task, actors, jax.random.key(episode_seed), episodes)))
-    figures = jax.device_get(run(actors))
+    run = jax.jit(lambda stacked, key: over_seeds(lambda actors: evaluate(task, actors, key, episodes))(stacked))
+    figures = jax.device_get(run(actors, jax.random.key(episode_seed)))
     for at, seed in enumerate(seeds):
-        own = {figure: values[at] for figure, values in figures.items()}
+        names = sorted(figures, key=lambda name: (name != task.primary, name))
+        own = {name: figures[name][at] for name in names}
         yield {**size_fields(task), "seed": seed, "episodes": episodes, **summarize(own)}
 
 
@@ -86,15 +92,15 @@ def size_fields(task: Task) -> dict[str, int]:
 def resized(task: Task, agents: Sequence[int] | None = None, teams: Sequence[str] | None = None) -> list[Task]:
     """The task at each team size: numbers of agents, or texts such as 3v2 and 3v2v4 (with obstacles)."""
     fields = {field.name for field in dataclasses.fields(task)}  # pyright: ignore[reportArgumentType]
+    names = ("pursuers", "evaders", "obstacles")
+    if agents is not None and "agents" not in fields:
+        raise ValueError(f"{task.name} has no single number of agents; use --teams, such as 3v2")
+    if teams is not None and not set(names) <= fields:
+        raise ValueError(f"{task.name} has no pursuers and evaders; use --agents")
     if agents is not None:
-        if "agents" not in fields:
-            raise ValueError(f"{task.name} has no single number of agents; use --teams, such as 3v2")
         plain = {"sizes": ()} if "sizes" in fields else {}
         return [_changed(task, {"agents": count, **plain}) for count in agents]
     if teams is not None:
-        names = ("pursuers", "evaders", "obstacles")
-        if not set(names) <= fields:
-            raise ValueError(f"{task.name} has no pursuers and evaders; use --agents")
         parts = [text.split("v") for text in teams]
         for text, numbers in zip(teams, parts, strict=True):
             if not 2 <= len(numbers) <= 3 or not all(part.isdecimal() for part in numbers):
@@ -104,62 +110,72 @@ def resized(task: Task, agents: Sequence[int] | None = None, teams: Sequence[str
 
 
 def format_table(rows: list[dict[str, Any]]) -> str:
-    """Rows for people: means over seeds with the standard deviation between them, and the worst seed."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    """Rows for people: a line for each team size, the first figure with its spread and worst seed, then the others."""
+    groups: dict[tuple[int, ...], list[dict[str, Any]]] = {}
+    sizes = [name for name, value in rows[0].items() if isinstance(value, int) and name not in ("seed", "episodes")]
     for row in rows:
-        size = tuple(
-            (name, row[name]) for name in row if isinstance(row[name], int) and name not in ("seed", "episodes")
-        )
-        groups.setdefault(size, []).append(row)
-    figures = [name for name in rows[0] if f"{name}_se" in rows[0]]
-    lines = []
+        groups.setdefault(tuple(row[name] for name in sizes), []).append(row)
+    primary, *others = [name for name in rows[0] if f"{name}_se" in rows[0]]
+    several = len(rows) > len(groups)
+    worst = ["worst seed"] if several else []
+    table = [[*sizes, "seeds", "episodes", primary, *worst, *others]]
     for size, members in groups.items():
-        title = ", ".join(f"{count} {role if count != 1 else role[:-1]}" for role, count in size)
-        lines.append(f"{title}: {len(members)} seed(s) x {members[0]['episodes']} episodes")
-        for name in figures:
-            values = np.array([row[name] for row in members])
-            error = np.mean([row[f"{name}_se"] for row in members])
-            spread = (
-                f"  sd over seeds {values.std(ddof=1):.2f}  lowest seed {values.min():.2f}" if len(values) > 1 else ""
-            )
-            lines.append(f"  {name:<16}{values.mean():10.2f}  +- {error:.2f} (standard error of a seed){spread}")
-    return "\n".join(lines)
+        values = np.array([row[primary] for row in members], float)
+        spread = values.std(ddof=1) if several else members[0][f"{primary}_se"]
+        means = [_number(float(np.mean([row[name] for row in members]))) for name in others]
+        figures = [f"{_number(values.mean())} +- {_number(spread)}", *[_number(values.min())] * several, *means]
+        table.append([str(n) for n in (*size, len(members), members[0]["episodes"])] + figures)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)) for line in table]
+    return "\n".join([*lines, f"+- is the standard {'deviation over seeds' if several else 'error over episodes'}"])
 
 
-def _head_to_head(
-    name: str,
-    opponents: dict[str, str],
-    teams: Sequence[str] | None,
-    episodes: int,
-    episode_seed: int,
-    changes: dict[str, Any],
-) -> Iterator[dict[str, Any]]:
-    """One policy for each role, from different runs; seed k of one meets seed k of the other."""
+def _number(value: float) -> str:
+    return f"{value:.{2 if abs(value) >= 1 else 3}f}"
+
+
+def _opponents(name: str, opponents: dict[str, str]) -> dict[str, PolicyFile]:
+    """The policies that meet, by role, in the task's order of roles."""
     if name not in task_names():
         raise ValueError(f"head to head needs a task's name ({', '.join(task_names())}) first, not {name!r}")
-    files = {role: load_policy(path) for role, path in opponents.items()}
-    roles = make_task(name).layout.controlled_roles
-    if set(files) != set(roles):
+    layout = make_task(name).layout
+    roles = layout.controlled_roles
+    if len(roles) < 2:
+        raise ValueError(f"{name} has nobody to meet: name a run or a policy file, not the task")
+    if set(opponents) != set(roles):
         raise ValueError(f"head to head on {name} needs a policy for {' and '.join(f'--{role}s' for role in roles)}")
-    base = files[roles[0]]
-    if base.task["name"] != name:
-        raise ValueError(f"{opponents[roles[0]]} was trained on {base.task['name']}, not on {name}")
-    task = _changed(base.make_task(), changes)
-    seeds = max((file.seeds for file in files.values()), key=len)
-    actors = {role: _actors_for(role, file, base, len(seeds)) for role, file in files.items()}
-    for sized in resized(task, None, teams):
-        yield from rows_of(sized, actors, seeds, episodes, episode_seed)
+    files = {role: load_policy(opponents[role]) for role in roles}
+    for role, file in files.items():
+        if file.task["name"] != name:
+            raise ValueError(f"{opponents[role]} was trained on {file.task['name']}, not on {name}")
+        known = [files[r].layout for r in (roles[0], role)]
+        if known[0].roles != known[1].roles or role not in file.policies:
+            raise FileError(f"policies that meet must know the same roles, not {known[0].roles} and {known[1].roles}")
+    return files
 
 
-def _actors_for(role: str, file: PolicyFile, base: PolicyFile, count: int) -> Any:
-    if file.layout.roles != base.layout.roles:
-        raise FileError(f"policies that meet must know the same roles, not {file.layout.roles} and {base.layout.roles}")
-    index = np.arange(count) % len(file.seeds)
-    return jax.tree.map(lambda leaf: leaf[index], file.policies[role].actor)
+def _stacked_actors(file: PolicyFile, seed: int | None) -> tuple[Actors, tuple[int, ...]]:
+    """The actors of all seeds, or of one, stacked, and the seeds."""
+    policies = file.policies if seed is None else jax.tree.map(lambda leaf: leaf[None], file.one(seed))
+    return {role: policy.actor for role, policy in policies.items()}, file.seeds if seed is None else (seed,)
+
+
+def _meeting(files: dict[str, PolicyFile], seed: int | None) -> tuple[Actors, tuple[int, ...]]:
+    """Seed k of one policy meets seed k of the other; the shorter list of seeds starts again."""
+    sides = {role: _stacked_actors(file, seed) for role, file in files.items()}
+    longest = max((seeds for _, seeds in sides.values()), key=len)
+
+    def repeat(actor: Any, count: int) -> Any:
+        index = np.arange(len(longest)) % count
+        return jax.tree.map(lambda leaf: leaf[index], actor)
+
+    return {role: repeat(actors[role], len(seeds)) for role, (actors, seeds) in sides.items()}, longest
 
 
 def _changed(task: Task, changes: dict[str, Any]) -> Task:
     fields = {field.name for field in dataclasses.fields(task)}  # pyright: ignore[reportArgumentType]
     if unknown := sorted(set(changes) - fields):
         raise ValueError(f"the task {task.name} has no {unknown[0]}")
-    return dataclasses.replace(task, **changes)  # pyright: ignore[reportArgumentType]
+    changed = dataclasses.replace(task, **changes)  # pyright: ignore[reportArgumentType]
+    check_slots(changed.layout.slots)
+    return changed

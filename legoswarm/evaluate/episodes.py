@@ -18,8 +18,8 @@ class Trajectory(eqx.Module):
 
     states: State
     decisions: dict[str, Decision]
-    actions: Float[Array, "time agents 2"]
-    alive: Bool[Array, " time"]
+    actions: Float[Array, "*time agents 2"]
+    alive: Bool[Array, "*time"]
     measures: dict[str, Array]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,13 @@ def evaluate_inside(swarm: Swarm, task: Task, episodes: int, seed: int = EPISODE
         from mpe2 import simple_spread_v3
     except ImportError:
         raise ValueError("the engine mpe2 needs the mpe2 package: pip install 'legoswarm[mpe2]'") from None
-    if (
-        not isinstance(task, Spread)
-        or task.protocol != "mpe2"
-        or task.landmark_count != task.agents
-        or task.start != "uniform"
-    ):
-        raise ValueError("the engine mpe2 runs Spread in the protocol mpe2, with as many landmarks as agents")
+    if not isinstance(task, Spread) or task.protocol != "mpe2":
+        raise ValueError("the engine mpe2 runs Spread in the protocol mpe2")
+    if task.landmark_count != task.agents or {task.start, task.landmark_start} != {"uniform"}:
+        raise ValueError("mpe2 has as many landmarks as agents, and all of them start anywhere")
+    if not task.action_limit.size <= 1:
+        raise ValueError(f"mpe2 clips actions to box:1, which the limit {task.action_limit} exceeds; see --limit")
+    swarm = Swarm(dataclasses.replace(swarm.file, limit=task.action_limit), swarm.seed)
     env = simple_spread_v3.parallel_env(N=task.agents, max_cycles=task.horizon, continuous_actions=True)
     roles = ["agent"] * task.agents + ["landmark"] * task.agents
     results: list[dict[str, float]] = []

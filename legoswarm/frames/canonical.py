@@ -41,7 +41,7 @@ class Frame(eqx.Module):
         return Frame(self.rotation * jnp.array([[1.0, -1.0]], self.rotation.dtype), self.moving)
 
     def to_world(self, vectors: Float[Array, "*n 2"]) -> Float[Array, "*n 2"]:
-        """R v for each row v (equation 15)."""
+        """R v for each row v (equation 11)."""
         return _dot2(vectors, self.rotation)
 
 

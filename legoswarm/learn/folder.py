@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import subprocess
@@ -38,6 +39,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             raise ValueError("seeds must be one or more different numbers from 0 on")
+        if max(self.seeds) >= 2**31:
+            raise ValueError(f"seeds must be less than {2**31}, not {max(self.seeds)}")
         if self.evaluations < 1 or self.eval_episodes < 1:
             raise ValueError("evaluations and eval_episodes must be at least 1")
 
@@ -131,10 +134,14 @@ class RunFolder:
         """Replace the newest checkpoint."""
         write_arrays(self.path / CHECKPOINT, named_leaves(state))
 
+    def has_checkpoint(self) -> bool:
+        """Whether there is one to load."""
+        return (self.path / CHECKPOINT).exists()
+
     def load_checkpoint(self, skeleton: TrainState) -> TrainState | None:
         """The newest checkpoint, or None before the first one."""
         path = self.path / CHECKPOINT
-        return rebuild(skeleton, read_arrays(path)[0], str(path)) if path.exists() else None
+        return rebuild(skeleton, read_arrays(path)[0], str(path)) if self.has_checkpoint() else None
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Add one line to `metrics.jsonl`."""
@@ -162,6 +169,6 @@ def jsonable(values: dict[str, Any]) -> dict[str, Any]:
     """Arrays as lists of numbers; what is not finite as None."""
 
     def number(x: float) -> float | None:
-        return round(float(x), 6) if np.isfinite(x) else None
+        return round(x, 6) if math.isfinite(x) else None
 
-    return {name: [number(x) for x in np.asarray(value).reshape(-1)] for name, value in values.items()}
+    return {name: [number(x) for x in np.asarray(value, float).reshape(-1).tolist()] for name, value in values.items()}

@@ -17,6 +17,7 @@ from legoswarm.learn.progress import Progress
 from legoswarm.learn.train import CAUSES, TrainState, make_train
 from legoswarm.policies import Policies
 from legoswarm.policies.file import PolicyFile, load_policy, save_policy
+from legoswarm.trees import over_seeds
 
 CHUNKS = 100  # how often a run reports; a chunk is one call of the compiled program
 CHECKPOINT_SECONDS = 20.0
@@ -32,6 +33,7 @@ def start_run(
 ) -> RunFolder:
     """Train from the beginning (or from another run's policy) into the folder `out`."""
     warm = _warm_start(config) if config.start else None
+    jax.eval_shape(make_train(config.train).init, jax.random.key(0))  # what refuses the task does so now
     folder = RunFolder(out)
     folder.create(config, command)
     _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
@@ -42,7 +44,7 @@ def resume_run(out: str | Path, *, quiet: bool = False, checkpoint_seconds: floa
     """Go on from the newest checkpoint; the result equals that of an uninterrupted run."""
     folder = RunFolder(out)
     config = folder.read_config()
-    warm = _warm_start(config) if config.start else None
+    warm = _warm_start(config) if config.start and not folder.has_checkpoint() else None
     _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
     return folder
 
@@ -66,26 +68,26 @@ def _run(
     program = make_train(train)
     keys = jax.vmap(jax.random.key)(jnp.array(config.seeds))
     init = jax.jit(lambda keys, warm: jax.vmap(program.init, in_axes=(0, None if warm is None else 0))(keys, warm))
-    advance = jax.jit(jax.vmap(program.advance, in_axes=(0, None)))
+    advance = jax.jit(lambda state, count: over_seeds(lambda one: program.advance(one, count))(state))
     measure = jax.jit(
-        jax.vmap(lambda state, key: program.evaluate(state, key, config.eval_episodes), in_axes=(0, None))
+        lambda state, key: over_seeds(lambda one: program.evaluate(one, key, config.eval_episodes))(state)
     )
     checkpoint = folder.load_checkpoint(jax.eval_shape(init, keys, warm))
     state = init(keys, warm) if checkpoint is None else checkpoint
     done = _iteration(state)
-    folder.trim_metrics(done)
+    healthy = np.asarray(state.healthy)
+    if healthy.any():
+        folder.trim_metrics(done)
     chunk = max(train.iterations // CHUNKS, 1)
     boundaries = sorted({*range(chunk, train.iterations, chunk), train.iterations})
     every = max(len(boundaries) // config.evaluations, 1)
     evaluations = {*boundaries[every - 1 :: every], train.iterations}
     saved = time.monotonic()
-    healthy = np.asarray(state.healthy)
 
-    def save() -> dict[str, Any]:
-        """Evaluate the newest state and write its policy file and checkpoint."""
+    def publish(state: TrainState, done: int) -> dict[str, Any]:
+        """Evaluate a state and write its policy file."""
         figures = jax.device_get(measure(state, jax.random.key(done)))
         write_policy(folder, config, state, figures)
-        folder.save_checkpoint(state)
         return jsonable(figures)
 
     with Progress(train, config.seeds, done, quiet=quiet) as progress:
@@ -93,33 +95,34 @@ def _run(
             progress.say(f"resumed {folder.path} at step {done * train.mappo.batch:,}")
         try:
             for boundary in [b for b in boundaries if b > done]:
+                if not healthy.any():
+                    break
                 started = time.monotonic()
-                state, metrics = jax.block_until_ready(advance(state, jnp.array(boundary - done)))
+                after, metrics = jax.block_until_ready(advance(state, jnp.array(boundary - done)))
                 seconds = time.monotonic() - started
                 steps = (boundary - done) * train.mappo.batch
-                done = boundary
                 row = {
-                    "iteration": done,
-                    "steps": done * train.mappo.batch,
+                    "iteration": boundary,
+                    "steps": boundary * train.mappo.batch,
                     "seconds": round(seconds, 4),
                     "steps_per_second": round(steps * len(config.seeds) / seconds, 1),
                     **jsonable(metrics),
                 }
-                healthy = _report_divergence(state, healthy, config, progress)
-                stop = not healthy.any()
-                if done in evaluations or stop:
-                    row["eval"] = save()
-                    saved = time.monotonic()
-                elif time.monotonic() - saved >= checkpoint_seconds:
+                healthy = _report_divergence(after, healthy, config, progress)
+                if boundary in evaluations or not healthy.any():
+                    row["eval"] = publish(after, boundary)
+                # A resumed run drops rows beyond its checkpoint but cannot write those before it: rows come first.
+                folder.append_metrics(row)
+                state, done = after, boundary
+                if "eval" in row or time.monotonic() - saved >= checkpoint_seconds:
                     folder.save_checkpoint(state)
                     saved = time.monotonic()
-                folder.append_metrics(row)
                 progress.update(row)
-                if stop:
-                    progress.say("every seed has diverged: training stops here")
-                    break
+            if not healthy.any():
+                progress.say("every seed has diverged: training stops here")
         except KeyboardInterrupt:
-            save()
+            folder.save_checkpoint(state)
+            publish(state, done)
             progress.say(f"interrupted at step {done * train.mappo.batch:,}; go on with --resume {folder.path}")
             raise
 

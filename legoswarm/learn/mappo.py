@@ -35,7 +35,7 @@ class MappoConfig:
     grad_norm: float = option(10.0, "largest gradient norm")
     huber: float = option(10.0, "threshold of the value loss")
     clip_value: bool = option(True, "clip the value loss")
-    value_decay: float = option(0.99, "decay of the value normalisation")
+    value_decay: float = option(0.9, "decay of the value normalisation")
 
     def __post_init__(self) -> None:
         if min(self.envs, self.rollout, self.epochs, self.minibatches) < 1:
@@ -109,7 +109,8 @@ def make_optimizer(config: MappoConfig, iterations: int) -> optax.GradientTransf
     """Adam with a gradient-norm limit, the rate falling linearly to zero over the whole training."""
     updates = iterations * config.epochs * config.minibatches
     rate = optax.linear_schedule(config.lr, 0.0, updates) if config.anneal else config.lr
-    return optax.chain(optax.clip_by_global_norm(config.grad_norm), optax.adam(rate, eps=1e-5))
+    steps = optax.chain(optax.clip_by_global_norm(config.grad_norm), optax.adam(rate, eps=1e-5))
+    return optax.flatten(steps)  # one long vector: a handful of operations instead of some for each of 80 arrays
 
 
 def new_learner(policy: RolePolicy, optimizer: optax.GradientTransformation) -> Learner:
@@ -226,7 +227,7 @@ def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: s
     new_mean, new_deviation = norm.statistics()
     centred = advantage - masked_mean(advantage, mask)
     advantage = centred / jnp.sqrt(masked_mean(centred**2, mask) + 1e-8)
-    rows = Batch(
+    fields = (
         rollout.scene,
         rollout.local[role],
         rollout.log_prob[role],
@@ -235,7 +236,7 @@ def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: s
         value,
         mask,
     )
-    return norm, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
+    return norm, Batch(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), fields))
 
 
 def _split(batch: Batch, minibatches: int, key: PRNGKeyArray) -> Batch:

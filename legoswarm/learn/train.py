@@ -9,10 +9,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from legoswarm.evaluate.episodes import evaluate
-from legoswarm.learn.mappo import Learner, MappoConfig, improve, make_optimizer, new_learner
+from legoswarm.learn.mappo import Learner, MappoConfig, improve, make_optimizer, masked_mean, new_learner
 from legoswarm.learn.rollout import Transition, collect, reset_worlds
 from legoswarm.policies import Policies, PolicyConfig, make_policies
 from legoswarm.tasks import State, Task
@@ -74,10 +75,14 @@ def make_train(config: TrainConfig) -> Training:
         key_policy, key_worlds, key_train = jax.random.split(key, 3)
         if policies is None:
             policies = make_policies(config.policy, task.layout, key=key_policy)
+        # Weakly typed parameters (from a Python number) would make the second call of `advance` compile again.
+        policies = jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), policies)
         learners = {role: new_learner(policy, optimizer) for role, policy in policies.items()}
         worlds = reset_worlds(task, key_worlds, mappo.envs, mappo.rollout)
-        return TrainState(learners, worlds, key_train, jnp.array(0), jnp.array(True), jnp.array(0))
+        zero = jnp.zeros((), jnp.int32)
+        return TrainState(learners, worlds, key_train, zero, jnp.array(True), zero)
 
+    @jax.jit  # `advance` needs it twice; so it is traced once
     def iterate(state: TrainState) -> tuple[TrainState, dict[str, Array]]:
         """Collect, improve every role, and keep the old state if the new one has diverged."""
         key, key_collect, key_improve = jax.random.split(state.key, 3)
@@ -119,13 +124,14 @@ def make_train(config: TrainConfig) -> Training:
 
 def _mean_return(task: Task, rollout: Transition, role: str) -> Float[Array, ""]:
     """An agent's mean reward for a step times the horizon: the return under exploration."""
-    return rollout.reward[..., task.layout.block(role)].mean() * task.horizon
+    block = task.layout.block(role)
+    return masked_mean(rollout.reward[..., block], rollout.scene.exists[..., block]) * task.horizon
 
 
 def _divergence(learners: dict[str, Learner], rollout: Transition) -> Int[Array, ""]:
     """Index into CAUSES."""
-    leaves = jax.tree.leaves([learner.policy for learner in learners.values()])
-    finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
-    position = rollout.next_scene.position
-    inside = (jnp.abs(position) <= RUNAWAY).all()
+    learned = [(learner.policy, learner.norm) for learner in learners.values()]
+    finite = jnp.isfinite(ravel_pytree(learned)[0]).all()
+    scene = rollout.next_scene
+    inside = (jnp.abs(scene.position) <= RUNAWAY).all() & jnp.isfinite(scene.velocity).all()
     return jnp.where(~finite, 1, jnp.where(~inside, 2, 0))

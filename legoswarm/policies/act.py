@@ -79,6 +79,8 @@ class Swarm:
         )
         actions = np.empty((len(agents), 2), np.float32)
         actions[agent_order] = np.asarray(self.file.limit(_mean_actions(self.actors, scene)))
+        if not np.isfinite(actions).all():
+            raise ValueError("positions or velocities are too large: the actions are not finite")
         return actions
 
 
@@ -89,7 +91,8 @@ def _mean_actions(actors: Actors, scene: Scene) -> Float[Array, "agents 2"]:
 
 
 def _vectors(name: str, values: np.ndarray) -> np.ndarray:
-    array = np.asarray(values, np.float32)
+    with np.errstate(over="ignore"):  # too large for float32: infinite, and refused below
+        array = np.asarray(values, np.float32)
     if array.ndim != 2 or array.shape[1] != 2:
         raise ValueError(f"{name} must have the shape (entities, 2), not {array.shape}")
     if not np.isfinite(array).all():

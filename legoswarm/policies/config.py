@@ -21,14 +21,20 @@ class PolicyConfig:
     axis: str = option("velocity", "what the frame's first axis follows: velocity, position or none")
     rest: str = option("equivariant", "the frame at rest: equivariant, or global as in the paper")
     hands: int = option(1, "2 averages the action over both handednesses of the frame")
+    leash: float = option(
+        1.5, "distance from the centroid of what it sees beyond which an agent is pulled back; 0: never"
+    )
     critic: str = option("full", "full (MAPPO) or local (IPPO)")
     log_std: float = option(0.0, "initial log standard deviation of actions")
 
     def __post_init__(self) -> None:
-        if self.width < 1 or self.depth < 0 or self.heads < 1:
-            raise ValueError("width and heads must be at least 1 and depth at least 0")
+        for name, lowest, highest in (("width", 1, 4096), ("depth", 0, 32), ("heads", 1, 4096)):
+            if not lowest <= (value := getattr(self, name)) <= highest:
+                raise ValueError(f"the {name} must lie between {lowest} and {highest}, not at {value}")
         if self.encoder == "attention" and self.width % self.heads:
             raise ValueError(f"the width ({self.width}) must be a multiple of the heads ({self.heads})")
+        if not self.leash >= 0:
+            raise ValueError(f"the leash must be 0 (none) or a distance, not {self.leash}")
         if self.pooling not in ("mean", "max"):
             raise ValueError(f"the pooling must be mean or max, not {self.pooling!r}")
         if self.critic not in ("full", "local"):

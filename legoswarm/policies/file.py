@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import reprlib
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,11 @@ from legoswarm.tasks import Limit, Task, task_class
 from legoswarm.trees import named_leaves, rebuild
 
 FORMAT = 1
+# What a description may claim at most: a damaged one must not keep the machine busy before it is refused.
 MAX_ROLES = 32
+MAX_LAYERS = 512  # layers of all encoders of all actors
+MAX_SLOTS = 10_000
+MAX_SEEDS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +39,7 @@ class PolicyFile:
     limit: Limit
     task: dict[str, Any]
     seeds: tuple[int, ...]
-    figures: dict[str, list[float]]  # for each figure, one value for each seed
+    figures: dict[str, list[float | int | None]]  # of each seed; None where it was not finite
     best: int  # position in `seeds` of the seed with the best primary figure
     notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -48,6 +55,43 @@ class PolicyFile:
         fields = dict(self.task)
         cls: Any = task_class(fields.pop("name"))
         return dataclasses.replace(from_json(cls, fields, "the policy's task"), **changes)
+
+
+@dataclasses.dataclass(frozen=True)
+class _About:
+    """The fields of a description that loading relies on; others are notes."""
+
+    format: int
+    policy: dict[str, Any]
+    roles: tuple[str, ...]
+    slots: tuple[int, ...]
+    controlled: int
+    limit: str
+    task: dict[str, Any]
+    seeds: tuple[int, ...]
+    figures: dict[str, Any]
+    best: int
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise ValueError(f"its format is {self.format}, this version reads {FORMAT}")
+        if len(self.roles) > MAX_ROLES:
+            raise ValueError(f"it has more than {MAX_ROLES} roles")
+        check_slots(self.slots)
+        if not 0 <= self.best < len(self.seeds) <= MAX_SEEDS or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("its best seed is not one of its seeds")
+        if not isinstance(self.task.get("name"), str):
+            raise ValueError("its task has no name")
+        for name, values in self.figures.items():
+            numbers = isinstance(values, list) and all(v is None or isinstance(v, int | float) for v in values)
+            if not numbers or len(values) != len(self.seeds):
+                raise ValueError(f"its figure {name!r} does not have one number for each seed")
+
+
+def check_slots(slots: Sequence[int]) -> None:
+    """Refuse numbers of entities that a policy file would not hold."""
+    if not all(0 <= count <= MAX_SLOTS for count in slots):
+        raise ValueError(f"a role has between 0 and {MAX_SLOTS:,} entities, not {reprlib.repr(max(slots, key=abs))}")
 
 
 def save_policy(folder: Path, file: PolicyFile, stem: str = "policy") -> None:
@@ -80,39 +124,31 @@ def find_policy(name: str | Path) -> tuple[Path, Path]:
             raise FileError(f"there is no {text} in the zoo; it has {known or 'nothing'}")
     else:
         path = Path(name)
-        weights = path / "policy.safetensors" if path.is_dir() else path
-        if not weights.exists():
-            what = "holds no policy.safetensors" if path.is_dir() else "does not exist"
-            raise FileError(f"{path} {what}")
+        is_folder = os.path.isdir(path)  # unlike Path.is_dir, False for names that no file can have
+        weights = path / "policy.safetensors" if is_folder else path
+        if not os.path.exists(weights):
+            raise FileError(f"{path} {'holds no policy.safetensors' if is_folder else 'does not exist'}")
     return weights, weights.with_suffix(".json")
 
 
 def load_policy(name: str | Path) -> PolicyFile:
     """Read and check a policy file; a FileError says in one sentence what is wrong with it."""
     weights, about_path = find_policy(name)
-    about = read_json(about_path)
+    values = read_json(about_path)
+    known = {field.name for field in dataclasses.fields(_About)}
+    notes = {name: values.pop(name) for name in set(values) - known}
     try:
-        if about["format"] != FORMAT:
-            raise ValueError(f"its format is {about['format']!r}, this version reads {FORMAT}")
-        config = from_json(PolicyConfig, about["policy"], "policy")
-        roles, slots = tuple(about["roles"]), tuple(about["slots"])
-        if len(roles) > MAX_ROLES or not all(isinstance(r, str) for r in roles):
-            raise ValueError("its roles are not a short list of names")
-        if not all(isinstance(n, int) and 0 <= n <= 10_000 for n in slots):
-            raise ValueError("its slots are not a list of numbers")
-        layout = Layout(roles, slots, int(about["controlled"]))
-        seeds, best = tuple(int(seed) for seed in about["seeds"]), int(about["best"])
-        if not 0 <= best < len(seeds) <= 10_000:
-            raise ValueError("its best seed is not one of its seeds")
-        limit, task, figures = Limit.parse(about["limit"]), dict(about["task"]), dict(about["figures"])
-        skeleton = _skeleton(config, layout, len(seeds))
-    except (KeyError, TypeError, ValueError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise FileError(f"{about_path} is not a usable policy description: {what}") from None
+        about = from_json(_About, values, "the description")
+        config = from_json(PolicyConfig, about.policy, "policy")
+        layout = Layout(about.roles, about.slots, about.controlled)
+        if layout.controlled * len(layout.roles) * (config.depth + 1) > MAX_LAYERS:
+            raise ValueError(f"it has more than {MAX_LAYERS} encoder layers")
+        limit = Limit.parse(about.limit)
+        skeleton = _skeleton(config, layout, len(about.seeds))
+    except ValueError as error:
+        raise FileError(f"{about_path} is not a usable policy description: {error}") from None
     policies = rebuild(skeleton, read_arrays(weights)[0], str(weights))
-    known = {"format", "policy", "roles", "slots", "controlled", "limit", "task", "seeds", "figures", "best"}
-    notes = {key: value for key, value in about.items() if key not in known}
-    return PolicyFile(policies, config, layout, limit, task, seeds, figures, best, notes)
+    return PolicyFile(policies, config, layout, limit, about.task, about.seeds, about.figures, about.best, notes)
 
 
 def _skeleton(config: PolicyConfig, layout: Layout, seeds: int) -> Policies:

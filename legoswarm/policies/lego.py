@@ -7,16 +7,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from legoswarm.frames import Frame, canonicalize, make_frame
+from legoswarm.frames import Frame, canonicalize, centroid_offset, make_frame
 from legoswarm.policies.config import PolicyConfig
 from legoswarm.policies.layers import Linear, Perceptron
 from legoswarm.policies.policy import Decision, RolePolicy, register_policy
 from legoswarm.policies.sets import SetEncoder, make_encoder
 from legoswarm.scene import Layout, Scene, View, observe
 
+LEASH_GAIN = 8.0
+
 
 class RoleEncoder(eqx.Module):
-    """s_i: the self branch and one set encoder for each role, concatenated in fixed order and fused (eq. 10)."""
+    """s_i: the self branch and one set encoder for each role, concatenated in fixed order and fused (equation 9)."""
 
     myself: Perceptron
     roles: tuple[SetEncoder, ...]
@@ -41,6 +43,7 @@ class RoleEncoder(eqx.Module):
 class LegoActor(eqx.Module):
     """a_loc ~ N(head(s_i), sigma^2) in the agent's frame.
 
+    The mean is pulled back towards the centroid of what the agent sees when it is farther away than the `leash`.
     With two `hands` the mean is the average over the frame and its mirror image, each turned back by its own
     axes: the action then does not jump where the frame changes handedness.
     """
@@ -65,9 +68,13 @@ class LegoActor(eqx.Module):
             return self.head(self.encoder(canonicalize(view, frame)))
 
         if self.config.hands == 1:
-            return Decision(mean(frame), self.log_std, frame)
-        both = jax.vmap(mean)(_stack(frame, frame.mirrored()))
-        return Decision((both[0] + both[1] * jnp.array([1.0, -1.0])) / 2, self.log_std, frame)
+            local = mean(frame)
+        else:
+            both = jax.vmap(mean)(_stack(frame, frame.mirrored()))
+            local = (both[0] + both[1] * jnp.array([1.0, -1.0])) / 2
+        if self.config.leash:
+            local = local + frame.to_local(pull_back(view, self.config.leash))
+        return Decision(local, self.log_std, frame)
 
 
 class LegoCritic(eqx.Module):
@@ -88,6 +95,18 @@ class LegoCritic(eqx.Module):
         frame = make_frame(observe(scene, role, member), self.config.axis, self.config.rest)
         view = observe(scene, role, member, full=self.config.critic == "full")
         return self.head(self.encoder(canonicalize(view, frame)))[0]
+
+
+def pull_back(view: View, leash: float) -> Float[Array, "2"]:
+    """LEASH_GAIN (|d| - leash) d / |d| beyond the leash and nothing within, d the way to the centroid of what is seen.
+
+    An agent that has lost the others gets no learning signal there (it is never the nearest to anything), so a
+    policy that drifts outwards would never learn to come back: this is how training runs diverged. The pull grows
+    with the distance and the network's own output is bounded (layer normalisation), so nobody gets away.
+    """
+    to_centroid = centroid_offset(view.flat())
+    distance = jnp.hypot(to_centroid[0], to_centroid[1])
+    return to_centroid * (LEASH_GAIN * jax.nn.relu(distance - leash) / jnp.maximum(distance, leash))
 
 
 def _stack(*frames: Frame) -> Frame:

@@ -31,7 +31,7 @@ class SetEncoder(Protocol):
 
 
 class AttentionLayer(eqx.Module):
-    """x + sigma(concatenated heads of softmax(Q K^T / sqrt(d_h)) V), sigma a linear map and ReLU (eq. 7, 8)."""
+    """x + sigma(concatenated heads of softmax(Q K^T / sqrt(d_h)) V), sigma a linear map and ReLU (equations 7, 8)."""
 
     norm: LayerNorm
     query: Linear

@@ -6,12 +6,13 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 from jaxtyping import Float
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, HTMLWriter, PillowWriter
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
@@ -70,11 +71,12 @@ def animate(
     writer = _writer(path.suffix, fps)
     trajectory = jax.device_get(trajectory)
     positions = visible_path(task, trajectory)
-    figure, panel = _stage(task, positions, title, axes, arrows)
+    numbers = _running_figures(task, trajectory)
+    figure, panel = _stage(task, positions, title, list(numbers), axes, arrows)
     updates = [
         _trails(panel, task, positions, trail),
         _bodies(panel, task, positions),
-        _numbers(figure, task, trajectory),
+        _texts(figure, numbers),
     ]
     if axes:
         updates.append(_frames(panel, task, trajectory, positions))
@@ -98,7 +100,7 @@ def _writer(suffix: str, fps: int) -> AbstractMovieWriter:
         case ".html":
             return HTMLWriter(fps=fps, embed_frames=True, embed_limit=math.inf)
         case ".mp4" if FFMpegWriter.isAvailable():
-            return FFMpegWriter(fps=fps, codec="libx264")
+            return FFMpegWriter(fps=fps, codec="h264")
         case ".mp4":
             raise ValueError("an .mp4 animation needs ffmpeg, which is not installed; .gif and .html do not")
         case _:
@@ -106,10 +108,27 @@ def _writer(suffix: str, fps: int) -> AbstractMovieWriter:
             raise ValueError(f"an animation is written as one of {known}, not {suffix!r}")
 
 
-def _stage(task: Task, positions: Paths, title: str, axes: bool, arrows: bool) -> tuple[Figure, Axes]:
-    """Title, legend, panel and a strip for numbers, from top to bottom.
+class _Backdrop(Artist):
+    """Pixels that were drawn before."""
 
-    What stands still is drawn here, once: it is the background image of the figure that moves.
+    def __init__(self, figure: Figure):
+        super().__init__()
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        self._pixels = canvas.copy_from_bbox(figure.bbox)
+        self.set_zorder(-1)
+
+    def draw(self, renderer: Any) -> None:
+        """Put them down."""
+        renderer.restore_region(self._pixels)
+
+
+def _stage(
+    task: Task, positions: Paths, title: str, columns: list[str], axes: bool, arrows: bool
+) -> tuple[Figure, Axes]:
+    """Title, legend, panel and named columns for numbers, from top to bottom.
+
+    What stands still is drawn here, once: it is the backdrop of the figure and the panel that are returned.
     """
     margin, top, bottom = 0.12, 0.62 if title else 0.34, 0.5  # inches
     side = WIDTH - 2 * margin
@@ -118,7 +137,12 @@ def _stage(task: Task, positions: Paths, title: str, axes: bool, arrows: bool) -
     place = (margin / WIDTH, bottom / height, side / WIDTH, side / height)
     box = view(task, [positions])
     style(still.add_axes(place), box)
-    still.text(0.5, 1 - 0.2 / height, title, ha="center", va="center", fontsize=12, color=INK)
+    centred: Any = {"ha": "center", "va": "center"}
+    still.text(0.5, 1 - 0.2 / height, title, **centred, fontsize=12, color=INK)
+    for number, name in enumerate(columns):
+        x = (number + 0.5) / len(columns)
+        still.text(x, 0.15 / height, name.replace("_", " "), **centred, fontsize=7.5, color=GREY)
+        moving.text(x, 0.33 / height, "", **centred, fontsize=10, color=INK)
     keys = role_keys(task.layout, [positions])
     if axes:
         keys.append(Line2D([], [], color=INK, label="frame x"))
@@ -126,10 +150,8 @@ def _stage(task: Task, positions: Paths, title: str, axes: bool, arrows: bool) -
     if arrows:
         keys.append(Line2D([], [], color=ACTION, linewidth=2, label="action"))
     add_legend(still, keys, 1 - (top - 0.17) / height)
-    canvas = FigureCanvasAgg(still)
-    canvas.draw()
     FigureCanvasAgg(moving)
-    moving.figimage(np.array(canvas.buffer_rgba()), zorder=-1)
+    moving.add_artist(_Backdrop(still))
     panel = moving.add_axes(place, xlim=box[:, 0], ylim=box[:, 1])
     panel.set_axis_off()
     return moving, panel
@@ -224,8 +246,8 @@ def _actions(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) 
     return update
 
 
-def _numbers(figure: Figure, task: Task, trajectory: Trajectory) -> Update:
-    """The step and the task's figures so far, the primary one first, in columns that stay in place."""
+def _running_figures(task: Task, trajectory: Trajectory) -> dict[str, Float[np.ndarray, " time"]]:
+    """The step and, before each step, the task's figures so far: the primary one and up to three others."""
     time = np.arange(len(trajectory.alive))
     # Cut short as `play` cuts an episode that has ended: with zeros.
     history = [
@@ -234,18 +256,16 @@ def _numbers(figure: Figure, task: Task, trajectory: Trajectory) -> Update:
     ]
     names = sorted(history[0], key=lambda name: name != task.primary)[:4]
     series = {name: np.array([float(figures[name]) for figures in history]) for name in names}
-    columns = {"step": time.astype(float), **series}
-    inch = 1 / figure.get_figheight()
-    texts = []
-    for number, (name, values) in enumerate(columns.items()):
-        x = (number + 0.5) / len(columns)
-        label = name.replace("_", " ")
-        figure.text(x, 0.15 * inch, label, ha="center", va="center", fontsize=7.5, color=GREY)
-        text = figure.text(x, 0.33 * inch, "", ha="center", va="center", fontsize=10, color=INK)
-        texts.append((text, values, 0 if (values == np.round(values)).all() else 1))
+    return {"step": time.astype(float), **series}
+
+
+def _texts(figure: Figure, numbers: dict[str, Float[np.ndarray, " time"]]) -> Update:
+    """One number in each column, without digits after the point where all are whole."""
+    digits = [0 if (values == np.round(values)).all() else 1 for values in numbers.values()]
+    columns = list(zip(figure.texts, numbers.values(), digits, strict=True))
 
     def update(step: int) -> None:
-        for text, values, digits in texts:
+        for text, values, digits in columns:
             text.set_text(f"{values[step] + 0.0:.{digits}f}".replace("-", "\N{MINUS SIGN}"))
 
     return update

@@ -35,7 +35,6 @@ SPARE = ("#CC79A7", "#56B4E9", "#F0E442")
 INK, GREY, PALE = "#222222", "#777777", "#E4E4E4"
 STILLS = (".png", ".svg", ".pdf")
 REACH = 1.2  # every view shows at least [-REACH, REACH] on both axes
-PANEL = 3.0  # inches
 
 
 def draw_trajectories(
@@ -59,18 +58,19 @@ def draw_trajectories(
 
     paths = [visible_path(task, jax.device_get(trajectory)) for trajectory in trajectories]
     box = view(task, paths)
+    panel = 4.5 if len(paths) == 1 else 3.0  # inches
     columns = min(len(paths), 4)
     rows = math.ceil(len(paths) / columns)
-    titled = 0.3 if titles and any(titles) else 0.1  # inches above each panel
-    legend = 0.45  # inches below all panels
-    height = rows * (PANEL + titled) + legend
-    figure = Figure(figsize=(columns * PANEL, height))
+    titled = 0.2 if titles and any(titles) else 0.0  # inches above each panel
+    legend = 0.3  # inches below all panels
+    height = rows * (panel + titled) + legend
+    figure = Figure(figsize=(columns * panel, height))
     FigureCanvasAgg(figure)
     for number, positions in enumerate(paths):
         row, column = divmod(number, columns)
-        bottom = legend + (rows - 1 - row) * (PANEL + titled)
+        bottom = legend + (rows - 1 - row) * (panel + titled)
         axes = figure.add_axes(
-            ((column + 0.03) / columns, (bottom + 0.09) / height, 0.94 / columns, 0.94 * PANEL / height)
+            ((column + 0.03) / columns, (bottom + 0.09) / height, 0.94 / columns, 0.94 * panel / height)
         )
         style(axes, box)
         if titles:
@@ -154,27 +154,31 @@ def _key(label: str, edge: str, face: str | None = None) -> Line2D:
     return Line2D([], [], ls="", marker="o", ms=6, label=label, color=edge, markerfacecolor=face or edge)
 
 
-def add_legend(figure: Figure, keys: Sequence[Line2D], height: float) -> None:
-    """One row of entries without a box, centred at a height given as a share of the figure's."""
-    figure.legend(
+def add_legend(figure: Figure, keys: Sequence[Line2D], height: float, size: float = 8) -> None:
+    """One row of entries, centred at a height given as a share of the figure's, no wider than the figure."""
+    legend = figure.legend(
         handles=keys,
         loc="center",
         bbox_to_anchor=(0.5, height),
         ncols=len(keys),
         frameon=False,
-        fontsize=8,
+        fontsize=size,
         labelcolor=INK,
         handlelength=1.6,
         handletextpad=0.4,
         columnspacing=1.2,
     )
+    width = legend.get_window_extent().width / figure.bbox.width
+    if width > 1:
+        legend.remove()
+        add_legend(figure, keys, height, 0.98 * size / width)
 
 
 @contextlib.contextmanager
 def beside(path: Path) -> Iterator[Path]:
     """A file to write in the same folder and with the same suffix; renamed to `path` if all goes well."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.stem}.part{os.getpid()}{path.suffix}")
+    part = path.with_name(f".{path.stem}.part{os.getpid()}{path.suffix.lower()}")
     try:
         yield part
         os.replace(part, path)

@@ -9,7 +9,8 @@ import jax
 from legoswarm.evaluate.compare import resized
 from legoswarm.evaluate.episodes import play
 from legoswarm.policies.act import load
-from legoswarm.show.animate import animate
+from legoswarm.show.animate import MOVIES, animate
+from legoswarm.show.draw import STILLS
 
 
 def watch(
@@ -24,6 +25,8 @@ def watch(
     arrows: bool = False,
 ) -> Path:
     """Play one episode of mean actions and write it to `out`; its suffix decides the format."""
+    if Path(out).suffix.lower() not in (*MOVIES, *STILLS):
+        raise ValueError(f"{out} does not end in one of {', '.join((*MOVIES, *STILLS))}")
     swarm = load(policy, seed)
     sizes = None if agents is None else [agents]
     task = resized(swarm.file.make_task(), sizes, None if teams is None else [teams])[0]

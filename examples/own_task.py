@@ -1,0 +1,93 @@
+"""A task of one's own: rendezvous. Agents that start anywhere meet anywhere, as soon as they can.
+
+python examples/own_task.py train rendezvous --agents 4 --steps 1e6 --out runs/rendezvous
+python examples/own_task.py eval runs/rendezvous --agents 2 4 8
+python examples/own_task.py watch runs/rendezvous
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+import legoswarm
+from legoswarm.configs import option
+from legoswarm.scene import Layout, Scene
+from legoswarm.tasks import Limit, State
+from legoswarm.tasks.particles import distances
+
+DT = 0.1
+
+
+@legoswarm.register_task
+@dataclasses.dataclass(frozen=True)
+class Rendezvous:
+    """Every agent pays the team's mean distance to its centre for each step, until all are together."""
+
+    name: ClassVar[str] = "rendezvous"
+    primary: ClassVar[str] = "return"  # the figure that says how good a policy is; higher is better
+
+    # Fields are options on the command line and stand in config.json.
+    agents: int = option(4, "number of agents")
+    near: float = option(0.2, "the episode ends when no two agents are farther apart")
+    horizon: int = option(50, "steps of an episode")
+
+    def __post_init__(self) -> None:
+        if self.agents < 2 or self.horizon < 1 or not self.near > 0:
+            raise ValueError("a rendezvous needs at least two agents, one step and a positive distance")
+
+    @property
+    def layout(self) -> Layout:
+        """Roles in a fixed order and how many of each; the first `controlled` roles act."""
+        return Layout(roles=("agent",), slots=(self.agents,), controlled=1)
+
+    @property
+    def action_limit(self) -> Limit:
+        """What `step` does to actions that are too large."""
+        return Limit("disc", 1.0)
+
+    @property
+    def radii(self) -> tuple[float, ...]:
+        """For drawing."""
+        return (0.03,) * self.agents
+
+    def reset(self, key: jax.Array) -> State:
+        """Anywhere in the square, at rest."""
+        position = jax.random.uniform(key, (self.agents, 2), minval=-1.0, maxval=1.0)
+        return State(position, jnp.zeros_like(position), jnp.ones(self.agents, bool), jnp.array(0))
+
+    def step(self, state: State, action: jax.Array) -> State:
+        """Actions are accelerations, and the air is thick."""
+        velocity = 0.75 * state.velocity + 3 * DT * self.action_limit(action)
+        return State(state.position + DT * velocity, velocity, state.exists, state.time + 1)
+
+    def reward(self, state: State) -> jax.Array:
+        """Of each agent, for having come to `state`."""
+        centre = state.position.mean(0, keepdims=True)
+        return jnp.full(self.agents, -distances(state.position, centre).mean())
+
+    def terminated(self, state: State) -> jax.Array:
+        """Over for good; the time limit is the horizon's matter."""
+        return distances(state.position, state.position).max() <= self.near
+
+    def scene(self, state: State) -> Scene:
+        """What policies see: here everybody sees everybody."""
+        visible = jnp.ones((self.agents, self.agents), bool)
+        return Scene(state.position, state.velocity, state.exists, visible, self.layout)
+
+    def measure(self, state: State) -> dict[str, jax.Array]:
+        """Numbers to record at every step; after the end of an episode they are zero."""
+        return {"return": self.reward(state)[0], "steps": jnp.ones(()), "met": self.terminated(state).astype(float)}
+
+    def figures(self, measures: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        """What an evaluation reports of an episode."""
+        return {name: values.sum() for name, values in measures.items()}
+
+
+if __name__ == "__main__":
+    from legoswarm.cli import main
+
+    raise SystemExit(main())

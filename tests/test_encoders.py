@@ -1,0 +1,231 @@
+"""Set encoders: order, masks, empty sets, and the paper's attention layer written out in loops."""
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legoswarm.policies import PolicyConfig, make_policies, register_encoder, sets
+from legoswarm.policies.sets import FEATURES, AttentionLayer, make_encoder, pool
+from legoswarm.scene import Layout
+
+SMALL = PolicyConfig(width=16, depth=2, heads=4)
+seeds = st.integers(0, 2**32 - 1)
+each_encoder = pytest.mark.parametrize(
+    "config",
+    [dataclasses.replace(SMALL, encoder=e, pooling=p) for e in ("attention", "deepsets") for p in ("mean", "max")],
+    ids=lambda config: f"{config.encoder}-{config.pooling}",
+)
+
+
+@functools.cache
+def encoder(config):
+    """An encoder whose biases and scales are not those of its start, jitted."""
+    module = make_encoder(config, key=jax.random.key(1))
+    leaves, tree = jax.tree.flatten(module)
+    keys = jax.random.split(jax.random.key(2), len(leaves))
+    leaves = [leaf + 0.2 * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys, strict=True)]
+    return eqx.filter_jit(jax.tree.unflatten(tree, leaves))
+
+
+def random_set(rng, slots=6, share=0.6):
+    features = rng.normal(size=(slots, FEATURES)).astype(np.float32)
+    return features, rng.uniform(size=slots) < share
+
+
+def encode(config, features, mask):
+    return np.asarray(encoder(config)(jnp.asarray(features), jnp.asarray(mask)))
+
+
+@each_encoder
+class TestSets:
+    @given(seeds)
+    def test_the_order_does_not_matter(self, config, seed):
+        rng = np.random.default_rng(seed)
+        features, mask = random_set(rng)
+        order = rng.permutation(len(mask))
+        before, after = encode(config, features, mask), encode(config, features[order], mask[order])
+        np.testing.assert_allclose(after, before, atol=3e-6 * max(1, np.abs(before).max()))
+
+    @given(seeds)
+    def test_masked_entities_have_no_influence(self, config, seed):
+        rng = np.random.default_rng(seed)
+        features, mask = random_set(rng)
+        garbage = np.where(mask[:, None], features, rng.choice([-1e6, 0, 1e6, 3], features.shape).astype(np.float32))
+        np.testing.assert_array_equal(encode(config, garbage, mask), encode(config, features, mask))
+
+    def test_seen_entities_have_an_influence(self, config):
+        features, _ = random_set(np.random.default_rng(0))
+        changed = features.copy()
+        changed[2] += 1
+        full = np.ones(6, bool)
+        assert np.abs(encode(config, changed, full) - encode(config, features, full)).max() > 0.01
+        assert np.abs(encode(config, features, full) - encode(config, features, np.arange(6) < 5)).max() > 0.01
+
+    def test_padding_changes_nothing(self, config):
+        features, _ = random_set(np.random.default_rng(1), slots=3)
+        padded = np.concatenate([features, np.full((3, FEATURES), 1e6, np.float32)])
+        tight = encode(config, features, np.ones(3, bool))
+        np.testing.assert_allclose(encode(config, padded, np.arange(6) < 3), tight, atol=1e-5)
+
+    def test_an_empty_set_is_exactly_zero(self, config):
+        features, _ = random_set(np.random.default_rng(2))
+        np.testing.assert_array_equal(encode(config, features, np.zeros(6, bool)), np.zeros(config.width))
+
+    def test_no_slots_is_exactly_zero(self, config):
+        empty = encode(config, np.zeros((0, FEATURES), np.float32), np.zeros(0, bool))
+        np.testing.assert_array_equal(empty, np.zeros(config.width))
+
+    @pytest.mark.parametrize("seen", [0, 1, 6])
+    def test_gradients_are_finite(self, config, seen):
+        features, _ = random_set(np.random.default_rng(3))
+
+        def total(arguments, mask):
+            module, features = arguments
+            return module(features, mask).sum()
+
+        mask = jnp.arange(6) < seen
+        arguments = make_encoder(config, key=jax.random.key(1)), jnp.asarray(features)
+        gradient = eqx.filter_jit(eqx.filter_grad(total))(arguments, mask)
+        for leaf in jax.tree.leaves(gradient):
+            assert np.isfinite(leaf).all()
+        by_entity = np.abs(gradient[1]).sum(1)
+        assert (by_entity[:seen].sum() > 0) == (seen > 0)
+        np.testing.assert_array_equal(by_entity[seen:], 0)
+
+
+class TestPooling:
+    x = np.array([[1.0, -4.0], [3.0, -2.0], [100.0, 100.0]], np.float32)
+
+    def pool(self, mask, pooling):
+        return np.asarray(pool(jnp.asarray(self.x), jnp.asarray(mask), pooling))
+
+    def test_values(self):
+        mask = np.array([True, True, False])
+        np.testing.assert_array_equal(self.pool(mask, "mean"), [2.0, -3.0])
+        np.testing.assert_array_equal(self.pool(mask, "max"), [3.0, -2.0])
+
+    @pytest.mark.parametrize("pooling", ["mean", "max"])
+    def test_empty(self, pooling):
+        np.testing.assert_array_equal(self.pool(np.zeros(3, bool), pooling), [0.0, 0.0])
+        nothing = pool(jnp.zeros((0, 2)), jnp.zeros(0, bool), pooling)
+        np.testing.assert_array_equal(nothing, [0.0, 0.0])
+
+
+def attention_in_loops(layer, x, mask):
+    """Equations 7 and 8 in float64, one pair of nodes and one head at a time; normalised before, sigma after."""
+
+    def affine(linear, rows):
+        return rows @ np.asarray(linear.weight, float) + np.asarray(linear.bias, float)
+
+    x = np.asarray(x, float)
+    width, heads = x.shape[1], layer.heads
+    d = width // heads
+    centred = x - x.mean(-1, keepdims=True)
+    deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    normed = centred / deviation * np.asarray(layer.norm.scale, float) + np.asarray(layer.norm.shift, float)
+    query, key, value = (affine(linear, normed) for linear in (layer.query, layer.key, layer.value))
+    result = x.copy()
+    for u in range(len(x)):
+        heard = np.zeros(width)
+        for h in range(heads):
+            part = slice(h * d, (h + 1) * d)
+            alpha = {v: query[u, part] @ key[v, part] / np.sqrt(d) for v in range(len(x)) if mask[v]}
+            total = sum(np.exp(score) for score in alpha.values())
+            for v, score in alpha.items():
+                heard[part] += np.exp(score) / total * value[v, part]
+        result[u] += np.maximum(affine(layer.sigma, heard), 0)
+    return result
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_attention_layer_equals_the_equations(heads):
+    rng = np.random.default_rng(4)
+    layer = AttentionLayer(16, heads, key=jax.random.key(5))
+    leaves, tree = jax.tree.flatten(layer)
+    layer = jax.tree.unflatten(
+        tree, [leaf + jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32) for leaf in leaves]
+    )
+    for slots in (1, 2, 5):
+        x = rng.normal(size=(slots, 16)).astype(np.float32)
+        mask = rng.uniform(size=slots) < 0.7
+        mask[0] = True
+        ours = np.asarray(layer(jnp.asarray(x), jnp.asarray(mask)))
+        np.testing.assert_allclose(ours, attention_in_loops(layer, x, mask), rtol=1e-4, atol=1e-4)
+
+
+def test_attention_looks_at_others_and_deepsets_does_not():
+    # A pooled mean is linear in single entities exactly if no entity looks at another.
+    features, _ = random_set(np.random.default_rng(6), slots=2)
+
+    def excess(config):
+        pair = encode(config, features, np.array([True, True]))
+        alone = [encode(config, features, np.array(mask)) for mask in ([True, False], [False, True])]
+        return np.abs(pair - np.mean(alone, axis=0)).max()
+
+    assert excess(dataclasses.replace(SMALL, encoder="deepsets")) < 1e-5
+    assert excess(SMALL) > 0.01
+
+
+class TestRegistry:
+    class Count(eqx.Module):
+        """How many entities there are, in every feature."""
+
+        width: int = eqx.field(static=True)
+
+        def __call__(self, features, mask):
+            return jnp.full(self.width, mask.sum().astype(features.dtype))
+
+    @pytest.fixture
+    def count(self, monkeypatch):
+        monkeypatch.setattr(sets, "_ENCODERS", dict(sets._ENCODERS))
+        register_encoder("count", lambda config, *, key: self.Count(config.width))
+
+    @pytest.mark.usefixtures("count")
+    def test_a_custom_encoder_works_inside_a_policy(self):
+        config = dataclasses.replace(SMALL, encoder="count")
+        module = make_encoder(config, key=jax.random.key(0))
+        np.testing.assert_array_equal(module(jnp.zeros((3, 4)), jnp.array([True, False, True])), np.full(16, 2.0))
+        layout = Layout(("agent", "landmark"), (2, 3))
+        policy = make_policies(config, layout, key=jax.random.key(0))["agent"]
+        assert all(isinstance(role, self.Count) for role in policy.actor.encoder.roles)
+
+    def test_unknown_names(self):
+        with pytest.raises(ValueError, match="unknown encoder 'transformer'; known: attention, deepsets"):
+            make_encoder(dataclasses.replace(SMALL, encoder="transformer"), key=jax.random.key(0))
+        layout = Layout(("agent",), (2,))
+        with pytest.raises(ValueError, match="unknown policy 'duplo'"):
+            make_policies(dataclasses.replace(SMALL, policy="duplo"), layout, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 0}, "the width must lie between 1 and .*, not at 0"),
+        ({"heads": 0}, "the heads must lie between 1 and .*, not at 0"),
+        ({"depth": -1}, "the depth must lie between 0 and .*, not at -1"),
+        ({"width": 18}, r"the width \(18\) must be a multiple of the heads \(4\)"),
+        ({"leash": -1.0}, "leash must be 0 .* or a distance, not -1.0"),
+        ({"leash": float("nan")}, "leash must be 0 .* or a distance, not nan"),
+        ({"pooling": "sum"}, "pooling must be mean or max, not 'sum'"),
+        ({"critic": "team"}, "critic must be full .* or local .*, not 'team'"),
+        ({"log_std": 4.0}, "log_std must lie between -10 and 3, not 4.0"),
+        ({"log_std": float("nan")}, "log_std must lie between -10 and 3, not nan"),
+        ({"hands": 3}, "hands must be 1 .* or 2 .*, not 3"),
+        ({"axis": "north"}, "axis must be one of"),
+        ({"axis": "position", "rest": "global"}, "belongs to the velocity axis"),
+    ],
+)
+def test_impossible_configurations(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SMALL, **changes)
+
+
+def test_heads_do_not_matter_without_attention():
+    assert dataclasses.replace(SMALL, encoder="deepsets", width=18).width == 18

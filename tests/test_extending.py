@@ -1,0 +1,193 @@
+"""The examples of docs/extending.md: run as a user runs them, and what they promise."""
+
+import dataclasses
+import functools
+import json
+import math
+import re
+import runpy
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import legoswarm
+from legoswarm.evaluate.episodes import play
+from legoswarm.policies import policy, sets
+from legoswarm.policies.act import Swarm
+from legoswarm.tasks import Spread, State, task
+from tests.saved import SMALL, random_weights, small_policy
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+TINY = "--width 8 --depth 0 --heads 2 --envs 4 --rollout 5 --epochs 1 --steps 40 --eval-episodes 3 --evaluations 1"
+
+
+@pytest.fixture(autouse=True)
+def own_registries(monkeypatch):
+    """What an example registers is forgotten after the test."""
+    for module, name in ((task, "_TASKS"), (policy, "_BUILDERS"), (sets, "_ENCODERS")):
+        monkeypatch.setattr(module, name, dict(getattr(module, name)))
+
+
+@pytest.fixture
+def script(monkeypatch, capsys, tmp_path):
+    """Run `python examples/NAME.py WORDS` in an empty folder; gives stdout."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name, line):
+        monkeypatch.setattr("sys.argv", [name, *line.split()])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+        out, err = capsys.readouterr()
+        assert end.value.code == 0, err
+        return out
+
+    return run
+
+
+def rows(out):
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def example(name):
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name=name)
+
+
+def random_team(agents, landmarks):
+    positions, velocities = np.random.default_rng(agents).uniform(-1, 1, (2, agents + landmarks, 2))
+    return positions, velocities, ["agent"] * agents + ["landmark"] * landmarks
+
+
+def check_symmetries(config):
+    """Turning, mirroring and shifting the team, or exchanging its members, does the same to the actions."""
+    swarm = Swarm(small_policy(Spread(limit="none"), config=config))
+    positions, velocities, roles = random_team(4, 3)
+    actions = swarm.act(positions, velocities, roles)
+    assert np.linalg.norm(actions, axis=1).min() > 1e-4
+    turn = np.array([[math.cos(2.0), -math.sin(2.0)], [math.sin(2.0), math.cos(2.0)]]) @ np.diag([1.0, -1.0])
+    turned = swarm.act(positions @ turn.T + 3, velocities @ turn.T, roles)
+    np.testing.assert_allclose(turned, actions @ turn.T, atol=1e-4 * np.abs(actions).max())
+    order = np.array([2, 0, 3, 1, 6, 4, 5])
+    shuffled = swarm.act(positions[order], velocities[order], roles)
+    np.testing.assert_allclose(shuffled, actions[order[:4]], atol=1e-4 * np.abs(actions).max())
+
+
+# A task
+
+
+@pytest.mark.slow
+def test_own_task_is_trained_evaluated_and_watched(script, tmp_path):
+    script("own_task", f"train rendezvous --agents 3 --near 0.3 {TINY} --out run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["task"] == {"name": "rendezvous", "agents": 3, "near": 0.3, "horizon": 50}
+    (row,) = rows(script("own_task", "eval run --agents 2 --episodes 4 --json"))
+    assert (row["agents"], row["episodes"]) == (2, 4)
+    assert row["return"] < 0
+    assert 1 <= row["steps"] <= 50
+    assert 0 <= row["met"] <= 1
+    script("own_task", "watch run --out film.png")
+    assert (tmp_path / "film.png").stat().st_size > 0
+    # Acting needs nothing of the example's code; evaluating does, and says so.
+    del task._TASKS["rendezvous"]
+    assert legoswarm.load(tmp_path / "run").act(np.eye(2), np.zeros((2, 2)), ["agent"] * 2).shape == (2, 2)
+    with pytest.raises(ValueError, match="unknown task 'rendezvous'"):
+        legoswarm.load(tmp_path / "run").file.make_task()
+
+
+def test_own_task_ends_when_all_have_met():
+    rendezvous = example("own_task")["Rendezvous"](agents=2, horizon=6)
+    assert isinstance(rendezvous, task.Task)
+
+    def state(gap):
+        return State(jnp.array([[0.0, 0.0], [gap, 0.0]]), jnp.zeros((2, 2)), jnp.ones(2, bool), jnp.array(0))
+
+    assert bool(rendezvous.terminated(state(0.19)))
+    assert not bool(rendezvous.terminated(state(0.21)))
+    np.testing.assert_allclose(rendezvous.reward(state(0.5)), -0.25)
+    swarm = Swarm(small_policy(rendezvous))
+    figures = jax.jit(lambda start: rendezvous.figures(play(rendezvous, swarm.actors, start).measures))
+    near, far = figures(state(0.05)), figures(state(9.0))
+    assert (near["steps"], near["met"]) == (1, 1)
+    assert (far["steps"], far["met"]) == (6, 0)
+    with pytest.raises(ValueError, match="at least two agents"):
+        task.make_task("rendezvous", agents=1)
+
+
+# An encoder
+
+
+def test_own_encoder_is_an_encoder_of_sets():
+    encoder = random_weights(functools.partial(example("own_encoder")["Nearby"], SMALL))
+    rng = np.random.default_rng(0)
+    features, mask = jnp.asarray(rng.normal(size=(5, 4)), jnp.float32), jnp.array([True, True, False, True, False])
+    value = encoder(features, mask)
+    order = rng.permutation(5)
+    np.testing.assert_allclose(encoder(features[order], mask[order]), value, rtol=1e-5)
+    np.testing.assert_allclose(encoder(jnp.where(mask[:, None], features, 99.0), mask), value, rtol=1e-5)
+    np.testing.assert_allclose(encoder(features[mask], mask[mask]), value, rtol=1e-5)
+    for nothing in (encoder(features, jnp.zeros(5, bool)), encoder(features[:0], mask[:0])):
+        np.testing.assert_array_equal(nothing, np.zeros(8))
+    assert np.isfinite(jax.grad(lambda x: encoder(x, mask).sum())(jnp.zeros((5, 4)))).all()
+
+
+def test_a_policy_with_the_own_encoder_has_the_symmetries():
+    example("own_encoder")
+    check_symmetries(dataclasses.replace(SMALL, encoder="nearby"))
+
+
+@pytest.mark.slow
+def test_own_encoder_is_trained_and_evaluated(script, tmp_path):
+    script("own_encoder", f"train spread --encoder nearby --agents 2 {TINY} --out run")
+    assert [row["agents"] for row in rows(script("own_encoder", "eval run --episodes 2 --json"))] == [2]
+    swarm = legoswarm.load(tmp_path / "run")
+    assert swarm.act(*random_team(3, 2)).shape == (3, 2)
+
+
+# A policy
+
+
+def test_own_policy_has_the_symmetries():
+    example("own_policy")
+    check_symmetries(dataclasses.replace(SMALL, policy="linear"))
+
+
+@pytest.mark.slow
+def test_own_policy_is_trained_from_python(tmp_path):
+    example("own_policy")
+    train = legoswarm.TrainConfig(
+        Spread(agents=2),
+        legoswarm.PolicyConfig(policy="linear"),
+        legoswarm.MappoConfig(envs=4, rollout=5, epochs=1),
+        steps=40,
+    )
+    run = legoswarm.start_run(legoswarm.RunConfig(train, evaluations=1, eval_episodes=3), tmp_path / "run", quiet=True)
+    swarm = legoswarm.load(run.path)
+    assert {leaf.size for leaf in jax.tree.leaves(swarm.actors)} == {12, 2}
+    assert swarm.act(*random_team(5, 3)).shape == (5, 2)
+
+
+def test_names_that_nobody_registered_are_refused(tmp_path):
+    for config, match in (
+        ({"policy": "linear"}, "unknown policy 'linear'"),
+        ({"encoder": "nearby"}, "unknown encoder"),
+    ):
+        train = legoswarm.TrainConfig(Spread(), legoswarm.PolicyConfig(**config))
+        with pytest.raises(ValueError, match=match):
+            legoswarm.start_run(legoswarm.RunConfig(train), tmp_path / "run", quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+# The text
+
+
+def test_the_text_names_what_exists():
+    """Files and commands in docs/extending.md are those of the examples."""
+    text = (ROOT / "docs" / "extending.md").read_text()
+    names = set(re.findall(r"examples/(\w+)\.py", text))
+    assert names == {"own_task", "own_encoder", "own_policy"} == {path.stem for path in EXAMPLES.glob("own_*.py")}
+    for command in re.findall(r"^python (examples/.*)$", text, re.MULTILINE):
+        path, rest = command.split(" ", 1)
+        assert rest in (ROOT / path).read_text()

@@ -1,0 +1,458 @@
+"""The MAPPO update: normalisation, losses and gradients against NumPy, minibatches, annealing, teams."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scenes import make_scene, random_scene
+from tiny import FAST, TINY, Yard, compiled, random_policies
+
+from legoswarm.learn.mappo import (
+    Batch,
+    MappoConfig,
+    ValueNorm,
+    _prepare,
+    _split,
+    actor_loss,
+    critic_loss,
+    make_optimizer,
+    new_learner,
+)
+from legoswarm.learn.rollout import Transition, collect
+from legoswarm.learn.train import TrainConfig, make_train
+from legoswarm.policies import PolicyConfig, RolePolicy, make_policies
+from legoswarm.scene import Layout
+from legoswarm.tasks import Spread, Tag
+
+ROWS, MEMBERS = 12, 3
+LAYOUT = Layout(("agent", "flag"), (MEMBERS, 1))
+CONFIG = MappoConfig(envs=4, rollout=3, clip=0.2, entropy=0.03, huber=0.5, gamma=0.99, lam=0.95, value_decay=0.99)
+
+
+def floats(tree):
+    return jax.tree.map(lambda x: np.asarray(x, float), tree)
+
+
+def make_batch(seed=0, mask=None):
+    """Random rows whose ratios and values lie on both sides of the clipping range."""
+    rng = np.random.default_rng(seed)
+    position, velocity = rng.uniform(-1, 1, (2, ROWS, MEMBERS + 1, 2)).astype(np.float32)
+    mask = np.arange(MEMBERS)[None] < rng.integers(1, MEMBERS + 1, (ROWS, 1)) if mask is None else mask
+    exists = np.concatenate([mask, np.ones((ROWS, 1), bool)], 1)
+    visible = np.ones((ROWS, MEMBERS, MEMBERS + 1), bool)
+    scene = jax.vmap(lambda *parts: make_scene(LAYOUT, *parts))(position, velocity, exists, visible)
+    local = rng.normal(0, 1, (ROWS, MEMBERS, 2))
+    policy = make_policies(TINY, LAYOUT, key=jax.random.key(seed))["agent"]
+    log_prob = reference_log_prob(policy.actor, position, velocity, exists, local)
+    log_prob = log_prob + rng.uniform(-0.6, 0.6, log_prob.shape)
+    value = reference_value(policy.critic, position, velocity, exists) + rng.uniform(-0.6, 0.6, log_prob.shape)
+    advantage, target = rng.normal(0, 1, (2, ROWS, MEMBERS))
+    numbers = (jnp.asarray(x, jnp.float32) for x in (local, log_prob, advantage, target, value))
+    return policy, Batch(scene, *numbers, jnp.asarray(mask))
+
+
+def seen(position, velocity, exists):
+    """The features of every agent."""
+    offsets = position[:, None] - position[:, :MEMBERS, None]
+    return np.concatenate([velocity[:, :MEMBERS], (offsets * exists[:, None, :, None]).sum(2)], -1)
+
+
+def reference_log_prob(actor, position, velocity, exists, local):
+    actor = floats(actor)
+    noise = (local - seen(position, velocity, exists) @ actor.weight) / np.exp(actor.log_std)
+    return -0.5 * (noise**2).sum(-1) - actor.log_std.sum() - np.log(2 * np.pi)
+
+
+def reference_value(critic, position, velocity, exists):
+    critic = floats(critic)
+    features = seen(position, velocity, exists)
+    return features @ critic.weight + position[:, :MEMBERS] @ critic.place + critic.bias
+
+
+def scene_arrays(batch):
+    scene = batch.scene
+    return np.asarray(scene.position, float), np.asarray(scene.velocity, float), np.asarray(scene.exists)
+
+
+def huber(error, delta):
+    size = np.abs(error)
+    return np.where(size <= delta, 0.5 * size**2, delta * (size - 0.5 * delta))
+
+
+class TestConfig:
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"envs": 0},
+            {"rollout": 0},
+            {"epochs": 0},
+            {"minibatches": 0},
+            {"envs": 4, "rollout": 3, "minibatches": 5},
+            {"lr": 0.0},
+            {"clip": 0.0},
+            {"grad_norm": -1.0},
+            {"huber": 0.0},
+            {"gamma": 1.1},
+            {"lam": -0.1},
+            {"value_decay": 1.0},
+            {"lr": float("nan")},
+            {"gamma": float("nan")},
+        ],
+        ids=str,
+    )
+    def test_impossible_values_are_refused(self, changes):
+        with pytest.raises(ValueError, match=r"must|cannot"):
+            MappoConfig(**changes)
+
+    def test_steps_below_one_batch_are_refused(self):
+        with pytest.raises(ValueError, match="99 steps are fewer than one batch"):
+            TrainConfig(Spread(), mappo=MappoConfig(envs=10, rollout=10), steps=99)
+
+    def test_every_field_is_read(self):
+        """Tracing the whole program looks at every field; comparing and hashing configurations does not count."""
+        read = set()
+
+        def recorder(kind):
+            @dataclasses.dataclass(frozen=True, eq=False)
+            class Recorder(kind):
+                def __getattribute__(self, name):
+                    read.add((kind, name))
+                    return super().__getattribute__(name)
+
+            return Recorder
+
+        policy = recorder(PolicyConfig)(width=8, depth=1, heads=2)
+        train = TrainConfig(Spread(agents=2), policy, recorder(MappoConfig)(envs=4, rollout=3), steps=24)
+        read.clear()  # the checks at construction do not count either
+        program = make_train(train)
+        state = jax.eval_shape(program.init, jax.random.key(0))
+        jax.eval_shape(program.advance, state, jnp.array(1))
+        fields = {(kind, field.name) for kind in (MappoConfig, PolicyConfig) for field in dataclasses.fields(kind)}
+        assert fields - read == set()
+
+
+class TestValueNorm:
+    def test_nothing_seen_yet(self):
+        assert [float(x) for x in ValueNorm.fresh().statistics()] == [0.0, 1.0]
+
+    @pytest.mark.parametrize("decay", [0.0, 0.5, 0.99])
+    def test_statistics_are_debiased(self, decay):
+        rng = np.random.default_rng(0)
+        batches = rng.normal(3, 2, (5, 40))
+        norm = ValueNorm.fresh()
+        for at, batch in enumerate(batches, 1):
+            norm = norm.update(jnp.float32(batch.mean()), jnp.float32((batch**2).mean()), decay)
+            weight = decay ** np.arange(at)[::-1]
+            weight = weight / weight.sum()
+            mean = weight @ batches[:at].mean(1)
+            deviation = np.sqrt(weight @ (batches[:at] ** 2).mean(1) - mean**2)
+            np.testing.assert_allclose([float(x) for x in norm.statistics()], [mean, deviation], rtol=2e-4)
+
+    def test_the_variance_has_a_floor(self):
+        norm = ValueNorm.fresh().update(jnp.float32(7.0), jnp.float32(49.0), 0.99)
+        np.testing.assert_allclose([float(x) for x in norm.statistics()], [7.0, 0.1], rtol=1e-5)
+
+
+def both_losses(policy, batch, config):
+    return actor_loss(policy.actor, batch, "agent", config), critic_loss(policy.critic, batch, "agent", config)
+
+
+def sum_of_losses(policy, batch, config):
+    actor, critic = both_losses(policy, batch, config)
+    return actor[0] + critic[0]
+
+
+losses = jax.jit(both_losses, static_argnums=2, compiler_options=FAST)
+gradients = jax.jit(jax.grad(sum_of_losses), static_argnums=2, compiler_options=FAST)
+
+
+class TestLosses:
+    def test_the_clipped_surrogate(self):
+        policy, batch = make_batch()
+        new = reference_log_prob(policy.actor, *scene_arrays(batch), np.asarray(batch.local, float))
+        mask, advantage = np.asarray(batch.mask), np.asarray(batch.advantage, float)
+        ratio = np.exp(new - np.asarray(batch.log_prob, float))
+        for clipped in (ratio < 0.8, ratio > 1.2):
+            assert (clipped & mask & (advantage > 0)).any()
+            assert (clipped & mask & (advantage < 0)).any()
+        gain = np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage)
+        entropy = np.asarray(policy.actor.log_std).sum() + 1 + np.log(2 * np.pi)
+        loss, info = losses(policy, batch, CONFIG)[0]
+        np.testing.assert_allclose(loss, -gain[mask].mean() - 0.03 * entropy, rtol=1e-5)
+        np.testing.assert_allclose(info["entropy"], entropy, rtol=1e-6)
+        np.testing.assert_allclose(info["kl"], (ratio - 1 - np.log(ratio))[mask].mean(), rtol=1e-4)
+        assert info["actor_loss"] == loss
+
+    def test_ratios_beyond_all_bounds_stay_finite(self):
+        policy, batch = make_batch()
+        batch = eqx.tree_at(lambda b: b.log_prob, batch, batch.log_prob - 500.0)
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients(policy, batch, CONFIG)))
+
+    @pytest.mark.parametrize("clip_value", [True, False])
+    def test_the_clipped_huber_loss(self, clip_value):
+        policy, batch = make_batch()
+        value = reference_value(policy.critic, *scene_arrays(batch))
+        old, target, mask = np.asarray(batch.value, float), np.asarray(batch.target, float), np.asarray(batch.mask)
+        plain = huber(value - target, 0.5)
+        near = huber(old + np.clip(value - old, -0.2, 0.2) - target, 0.5)
+        assert (np.abs(value - target) < 0.5)[mask].any()
+        assert (np.abs(value - target) > 0.5)[mask].any()
+        assert (near > plain + 0.01)[mask].any()
+        assert (near < plain - 0.01)[mask].any()
+        expected = np.maximum(plain, near) if clip_value else plain
+        config = dataclasses.replace(CONFIG, clip_value=clip_value)
+        loss, info = losses(policy, batch, config)[1]
+        np.testing.assert_allclose(loss, expected[mask].mean(), rtol=1e-5)
+        assert info["critic_loss"] == loss
+
+    def test_absent_agents_have_no_gradient(self):
+        """Whatever stands in the slots of absent agents, gradients are the same to the bit, and are not zero."""
+        policy, batch = make_batch()
+
+        def garbage(field):
+            mask = batch.mask.reshape(*batch.mask.shape, *[1] * (field.ndim - 2))
+            return jnp.where(mask, field, 1e3)
+
+        names = ("local", "log_prob", "advantage", "target", "value")
+        other = dataclasses.replace(batch, **{name: garbage(getattr(batch, name)) for name in names})
+        place = jnp.where(batch.scene.exists[..., None], batch.scene.position, 55.0)
+        other = eqx.tree_at(lambda b: b.scene.position, other, place)
+        assert not np.asarray(batch.mask).all()
+        pairs = (gradients(policy, b, CONFIG) for b in (batch, other))
+        for one, two in zip(*map(jax.tree.leaves, pairs), strict=True):
+            np.testing.assert_array_equal(one, two)
+            assert np.abs(one).max() > 1e-4
+
+    def test_rows_without_agents_count_for_nothing(self):
+        full = np.ones((ROWS, MEMBERS), bool)
+        policy, batch = make_batch(mask=full)
+        half = jax.tree.map(lambda x: x[: ROWS // 2], batch)
+        rest = jnp.asarray(full & (np.arange(ROWS) < ROWS // 2)[:, None])
+        masked = dataclasses.replace(batch, mask=rest)
+        short, long = (gradients(policy, b, CONFIG) for b in (half, masked))
+        for one, two in zip(*map(jax.tree.leaves, (short, long)), strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
+
+
+def make_rollout(seed, layout, rewards, exists):
+    """Random transitions of one role, (time, worlds) in front."""
+    rng = np.random.default_rng(seed)
+    shape = rewards.shape[:2]
+
+    def scenes():
+        parts = rng.uniform(-1, 1, (2, *shape, layout.entities, 2)).astype(np.float32)
+        everything = np.concatenate([exists, np.ones((*shape, layout.entities - layout.agents), bool)], -1)
+        visible = np.ones((*shape, layout.agents, layout.entities), bool)
+        return jax.vmap(jax.vmap(lambda *p: make_scene(layout, *p)))(*parts, everything, visible)
+
+    local = jnp.asarray(rng.normal(0, 1, (*shape, layout.agents, 2)), jnp.float32)
+    log_prob = jnp.asarray(rng.normal(0, 1, (*shape, layout.agents)), jnp.float32)
+    flags = (jnp.asarray(rng.uniform(size=shape) < 0.2) for _ in range(2))
+    reward = jnp.asarray(rewards, jnp.float32)
+    return Transition(scenes(), scenes(), {"agent": local}, {"agent": log_prob}, reward, *flags)
+
+
+@pytest.fixture(scope="module")
+def prepare():
+    policy = make_policies(TINY, LAYOUT, key=jax.random.key(0))["agent"]
+    learner = new_learner(policy, make_optimizer(CONFIG, 1))
+    return jax.jit(
+        lambda rollout, config: _prepare(config, learner, rollout, "agent"), static_argnums=1, compiler_options=FAST
+    )
+
+
+@pytest.fixture(scope="module")
+def team():
+    """Which agents exist, and their rewards."""
+    rng = np.random.default_rng(1)
+    exists = np.arange(MEMBERS) < rng.integers(1, MEMBERS + 1, (1, 6, 1))
+    return exists.repeat(5, 0), rng.normal(2, 3, (5, 6, MEMBERS))
+
+
+class TestPrepare:
+    def test_advantages_are_normalised_over_the_agents_that_exist(self, prepare, team):
+        exists, rewards = team
+        _, batch = prepare(make_rollout(0, LAYOUT, rewards, exists), CONFIG)
+        advantage, mask = np.asarray(batch.advantage, float), np.asarray(batch.mask)
+        np.testing.assert_array_equal(mask, exists.reshape(-1, MEMBERS))
+        assert abs(advantage[mask].mean()) < 1e-5
+        assert abs(advantage[mask].std() - 1) < 1e-4
+        assert abs(advantage.mean()) > 1e-3
+
+    def test_rewards_of_absent_agents_change_nothing(self, prepare, team):
+        exists, rewards = team
+        one = prepare(make_rollout(0, LAYOUT, rewards, exists), CONFIG)
+        two = prepare(make_rollout(0, LAYOUT, np.where(exists, rewards, 1e4), exists), CONFIG)
+        for a, b in zip(*map(jax.tree.leaves, (one[0], two[0])), strict=True):
+            assert a == b
+        mask = np.asarray(one[1].mask)
+        for name in ("advantage", "target", "value"):
+            np.testing.assert_array_equal(
+                np.asarray(getattr(one[1], name))[mask], np.asarray(getattr(two[1], name))[mask]
+            )
+
+    @pytest.mark.parametrize("change", [{"gamma": 0.5}, {"lam": 0.5}, {"value_decay": 0.5}], ids=str)
+    def test_the_estimate_follows_its_configuration(self, prepare, team, change):
+        exists, rewards = team
+        rollout = make_rollout(0, LAYOUT, rewards, exists)
+        config = dataclasses.replace(CONFIG, **change)
+        (norm, batch), (other_norm, other) = prepare(rollout, CONFIG), prepare(rollout, config)
+        if "value_decay" in change:
+            assert [float(norm.weight), float(other_norm.weight)] == pytest.approx([0.01, 0.5])
+        else:
+            assert np.abs(np.asarray(batch.advantage - other.advantage)).max() > 0.1
+            assert np.abs(np.asarray(batch.target - other.target)).max() > 0.1
+
+
+@pytest.fixture(scope="module")
+def numbered():
+    """A batch in which every field carries its row's number."""
+    _, batch = make_batch()
+    rows = np.arange(ROWS, dtype=np.float32)
+    return jax.tree.map(
+        lambda x: jnp.broadcast_to(rows.reshape(-1, *[1] * (x.ndim - 1)), x.shape).astype(x.dtype), batch
+    )
+
+
+class TestMinibatches:
+    @pytest.mark.parametrize("minibatches", [2, 3, ROWS])
+    def test_an_epoch_visits_every_row_once(self, numbered, minibatches):
+        orders = []
+        for seed in range(2):
+            parts = _split(numbered, minibatches, jax.random.key(seed))
+            rows = np.asarray(parts.advantage)[..., 0]
+            assert rows.shape == (minibatches, ROWS // minibatches)
+            assert sorted(rows.ravel().tolist()) == list(range(ROWS))
+            for field in (parts.scene.position, parts.local, parts.log_prob, parts.target, parts.value):
+                np.testing.assert_array_equal(np.asarray(field).reshape(ROWS, -1)[:, 0], rows.ravel())
+            orders.append(rows.ravel().tolist())
+        assert orders[0] != orders[1]
+        assert sorted(orders[0]) != orders[0]
+
+    def test_a_single_one_is_the_batch(self, numbered):
+        part = _split(numbered, 1, jax.random.key(0))
+        for one, all_ in zip(*map(jax.tree.leaves, (part, numbered)), strict=True):
+            np.testing.assert_array_equal(one[0], all_)
+
+
+class TestOptimizer:
+    @pytest.mark.parametrize("anneal", [True, False])
+    def test_the_rate_falls_linearly_to_zero(self, anneal):
+        config = MappoConfig(envs=4, rollout=3, epochs=2, minibatches=3, lr=0.01, anneal=anneal)
+        optimizer = make_optimizer(config, iterations=2)
+        weights = jnp.zeros(3)
+        state, sizes = optimizer.init(weights), []
+        with jax.numpy_dtype_promotion("standard"):
+            for _ in range(14):
+                steps, state = optimizer.update(jnp.ones(3), state)
+                sizes.append(-float(steps[0]))
+        expected = 0.01 * (np.maximum(1 - np.arange(14) / 12, 0) if anneal else np.ones(14))
+        np.testing.assert_allclose(sizes, expected, rtol=1e-3, atol=1e-9)  # Adam's step under a constant gradient
+
+    def test_the_gradient_norm_is_limited(self):
+        """Adam forgets a gradient's scale except for its epsilon: a tiny limit shows in it."""
+        config = MappoConfig(envs=4, rollout=3, lr=0.01, anneal=False, grad_norm=1e-5)
+        optimizer = make_optimizer(config, iterations=2)
+        gradient = jnp.array([3.0, 4.0])
+        with jax.numpy_dtype_promotion("standard"):
+            steps, _ = optimizer.update(gradient, optimizer.init(jnp.zeros(2)))
+        clipped = np.array([0.6e-5, 0.8e-5])
+        np.testing.assert_allclose(steps, -0.01 * clipped / (clipped + 1e-5), rtol=1e-3)
+
+
+class TestCritic:
+    """IPPO's critic sees what its agent sees; MAPPO's sees everything."""
+
+    def test_hidden_entities(self):
+        layout = Layout(("pursuer", "evader", "obstacle"), (2, 2, 1), controlled=2)
+        rng = np.random.default_rng(4)
+        scene = random_scene(rng, layout, hidden=0.0, empty=False)
+        hidden = np.ones((4, 5), bool)
+        hidden[0, 2] = hidden[3, 1] = False  # pursuer 0 does not see evader 0, nor evader 1 pursuer 1
+        scene = eqx.tree_at(lambda s: s.visible, scene, jnp.asarray(hidden))
+        moved = {
+            entity: eqx.tree_at(lambda s, e=entity: s.position, scene, scene.position.at[entity].add(0.3))
+            for entity in (1, 2)
+        }
+
+        def values(config):
+            policies = random_policies(config, layout)
+            roles = [("pursuer", 0), ("pursuer", 1), ("evader", 0), ("evader", 1)]
+
+            def all_values(scene):
+                return jnp.stack([policies[role].critic(scene, role, jnp.array(member)) for role, member in roles])
+
+            run = compiled(all_values, scene)
+            before = np.asarray(run(scene))
+            return {entity: np.asarray(run(after)) != before for entity, after in moved.items()}
+
+        small = PolicyConfig(width=8, depth=0, encoder="deepsets")
+        local, full = values(dataclasses.replace(small, critic="local")), values(small)
+        assert local[2].tolist() == [False, True, True, True]
+        assert local[1].tolist() == [True, True, True, False]
+        assert full[2].all()
+        assert full[1].all()
+
+
+def test_two_teams_learn_at_the_same_time():
+    """One iteration moves both roles' actors and critics, each with its own optimiser and normalisation."""
+    mappo = MappoConfig(envs=8, rollout=5, epochs=2, minibatches=4, lr=1e-2, value_decay=0.99)
+    program = make_train(TrainConfig(Tag(pursuers=2, evaders=1, obstacles=1), TINY, mappo, steps=400))
+    before = compiled(program.init, jax.random.key(0))(jax.random.key(0))
+    advance = compiled(program.advance, before, jnp.array(1))
+    after, metrics = advance(before, jnp.array(1))
+    assert set(after.learners) == {"pursuer", "evader"}
+    for role in ("pursuer", "evader"):
+        old, new = before.learners[role], after.learners[role]
+        for one, two in zip(*map(jax.tree.leaves, (old.policy, new.policy)), strict=True):
+            assert (np.asarray(one) != np.asarray(two)).all()
+        for opt in (new.actor_opt, new.critic_opt):
+            counts = [int(x) for x in jax.tree.leaves(opt) if jnp.issubdtype(x.dtype, jnp.integer)]
+            assert counts
+            assert set(counts) == {mappo.epochs * mappo.minibatches}
+        assert float(new.norm.weight) == pytest.approx(0.01)
+        assert np.isfinite([float(metrics[f"{role}/{name}"]) for name in ("actor_loss", "critic_loss", "kl")]).all()
+    pursuer, evader = after.learners["pursuer"], after.learners["evader"]
+    for name in ("actor_opt", "critic_opt", "norm"):
+        pairs = zip(*(jax.tree.leaves(getattr(side, name)) for side in (pursuer, evader)), strict=True)
+        assert any((np.asarray(one) != np.asarray(two)).any() for one, two in pairs)
+
+    # One role's update does not look at the other's learner: a change in it shows only through the worlds.
+    shifted = eqx.tree_at(lambda s: s.learners["evader"].critic_opt, before, after.learners["evader"].critic_opt)
+    other, _ = advance(shifted, jnp.array(1))
+    for one, two in zip(*map(jax.tree.leaves, (other.learners["pursuer"], pursuer)), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert (other.learners["evader"].policy.critic.weight != evader.policy.critic.weight).any()
+    np.testing.assert_array_equal(other.learners["evader"].policy.actor.weight, evader.policy.actor.weight)
+
+
+def test_an_update_is_one_step_of_adam():
+    """One epoch, one minibatch: clipped gradients of the losses, then Adam, redone by hand from the same rollout."""
+    mappo = MappoConfig(envs=4, rollout=3, epochs=1, lr=1e-2, grad_norm=0.05, anneal=False, entropy=0.01)
+    program = make_train(TrainConfig(Yard(), TINY, mappo, steps=24))
+    state = compiled(program.init, jax.random.key(0))(jax.random.key(0))
+
+    def by_hand(state):
+        policy = state.learners["agent"].policy
+        _, key_collect, _ = jax.random.split(state.key, 3)
+        _, rollout = collect(Yard(), {"agent": policy.actor}, state.worlds, key_collect, mappo.rollout)
+        _, batch = _prepare(mappo, state.learners["agent"], rollout, "agent")
+        actor = jax.grad(actor_loss, has_aux=True)(policy.actor, batch, "agent", mappo)[0]
+        return RolePolicy(actor, jax.grad(critic_loss, has_aux=True)(policy.critic, batch, "agent", mappo)[0])
+
+    gradients = compiled(by_hand, state)(state)
+    after, _ = compiled(program.advance, state, jnp.array(1))(state, jnp.array(1))
+    for name in ("actor", "critic"):
+        old, gradient, new = (
+            floats(getattr(policy, name))
+            for policy in (state.learners["agent"].policy, gradients, after.learners["agent"].policy)
+        )
+        norm = np.sqrt(sum((leaf**2).sum() for leaf in jax.tree.leaves(gradient)))
+        assert norm > 2 * mappo.grad_norm
+        clipped = jax.tree.map(lambda g, norm=norm: g * mappo.grad_norm / norm, gradient)
+        expected = jax.tree.map(lambda w, g: w - 1e-2 * g / (np.abs(g) + 1e-5), old, clipped)
+        for one, two in zip(*map(jax.tree.leaves, (new, expected)), strict=True):
+            np.testing.assert_allclose(one, two, atol=2e-5)

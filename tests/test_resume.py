@@ -1,0 +1,541 @@
+"""Interrupted runs: killed at any moment and resumed, they end with the files of an uninterrupted one."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import TINY, Yard
+
+from legoswarm.cli import main
+from legoswarm.files import FileError, read_arrays, write_arrays
+from legoswarm.learn import loop
+from legoswarm.learn.folder import CHECKPOINT, RunConfig, RunFolder
+from legoswarm.learn.loop import resume_run, start_run
+from legoswarm.learn.mappo import MappoConfig
+from legoswarm.learn.train import TrainConfig, make_train
+from legoswarm.policies import policy as registry
+from legoswarm.policies.file import load_policy
+from legoswarm.tasks import Spread
+from legoswarm.trees import named_leaves, rebuild
+
+POLICY = "--width 8 --depth 0 --encoder deepsets --axis none"
+MAPPO = "--envs 4 --rollout 5 --epochs 1"
+TRAIN = f"train spread --agents 2 {POLICY} {MAPPO} --steps 2000 --seeds 2 --evaluations 5 --eval-episodes 4"
+ITERATIONS = 100
+NO_WAIT = ["--checkpoint-seconds", "0"]
+
+
+def read_rows(folder):
+    """Metrics without what a clock measured."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: row[name] for name in row if name not in ("seconds", "steps_per_second")} for row in rows]
+
+
+def checkpoint_iteration(folder):
+    return int(read_arrays(folder / CHECKPOINT)[0]["iteration"].max())
+
+
+def snapshot(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def assert_same_result(one, two):
+    """Everything but `config.json` (the command) and timing, to the bit."""
+    names = ["checkpoint.safetensors", "config.json", "metrics.jsonl", "policy.json", "policy.safetensors"]
+    for folder in (one, two):
+        assert sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) == names
+    for name in ("policy.safetensors", "policy.json"):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+    first, second = (read_arrays(folder / CHECKPOINT)[0] for folder in (one, two))
+    assert first.keys() == second.keys()
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name], err_msg=name)
+    assert read_rows(one) == read_rows(two)
+
+
+# The real command in a process of its own
+
+
+class Command:
+    """`legoswarm` in a process of its own; compiled programs are shared between all of them."""
+
+    def __init__(self, words, log):
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited by the child, as from `nohup`
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        env = {
+            **os.environ,
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+        }
+        self.log = log
+        with open(log, "w") as file:
+            command = [sys.executable, "-m", "legoswarm.cli", *words]
+            self.process = subprocess.Popen(command, env=env, stderr=file, stdout=subprocess.DEVNULL)
+
+    def stop(self, number, when):
+        """Send a signal as soon as `when()` holds; the process must still be running then."""
+        deadline = time.monotonic() + 200
+        while not when():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.002)
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self):
+        code = self.process.wait(200)
+        return code, self.log.read_text()
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    """Starts commands; none of them outlives the tests."""
+    started = []
+
+    def start(words):
+        log = tmp_path_factory.mktemp("log") / "stderr"
+        started.append(Command(words, log))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(command, tmp_path_factory):
+    """A run from the first to the last step."""
+    out = tmp_path_factory.mktemp("runs") / "uninterrupted"
+    code, said = command([*TRAIN.split(), "--out", str(out)]).wait()
+    assert code == 0, said
+    return out
+
+
+@pytest.mark.slow
+def test_killed_and_interrupted_it_ends_as_if_nothing_had_happened(command, uninterrupted, tmp_path):
+    run = tmp_path / "run"
+    metrics = run / "metrics.jsonl"
+
+    def rows(count):
+        return lambda: metrics.exists() and metrics.read_bytes().count(b"\n") >= count
+
+    # Killed before the first checkpoint: there is a configuration and nothing else to go on from.
+    code, _ = command([*TRAIN.split(), *NO_WAIT, "--out", str(run)]).stop(
+        signal.SIGKILL, lambda: (run / "config.json").exists()
+    )
+    assert code == -signal.SIGKILL
+    assert not (run / CHECKPOINT).exists()
+
+    resume = ["train", "--resume", str(run), *NO_WAIT]
+    code, _ = command(resume).stop(signal.SIGKILL, rows(3))
+    assert code == -signal.SIGKILL
+    assert 0 < checkpoint_iteration(run) < 20
+
+    # Ctrl-C: the checkpoint is written, the exit code says what happened.
+    code, said = command(resume).stop(signal.SIGINT, rows(30))
+    assert code == 130, said
+    at = checkpoint_iteration(run)
+    assert 30 <= at < ITERATIONS
+    assert 0 <= read_rows(run)[-1]["iteration"] - at <= 1
+    assert f"interrupted at step {at * 20:,}; go on with --resume {run}" in said
+    assert load_policy(run).notes["steps"] == [at * 20, at * 20]
+
+    # Killed in the middle of writing.
+    (run / f".{CHECKPOINT}.part123").write_bytes((run / CHECKPOINT).read_bytes()[:1000])
+    (run / ".policy.json.part123").write_text('{"format"')
+    with open(metrics, "a") as file:
+        file.write('{"iteration": 99, "steps": 1980, "agent/ret')
+    code, said = command(resume).stop(signal.SIGKILL, rows(60))
+    assert code == -signal.SIGKILL
+    assert f"resumed {run} at step {at * 20:,}" in said
+    assert at < checkpoint_iteration(run) < ITERATIONS
+
+    code, said = command(resume).wait()
+    assert code == 0, said
+    assert_same_result(run, uninterrupted)
+    assert [row["iteration"] for row in read_rows(run)] == list(range(1, ITERATIONS + 1))
+    assert sum("eval" in row for row in read_rows(run)) == 5
+
+
+@pytest.mark.slow
+def test_resuming_a_finished_run_is_harmless(uninterrupted):
+    before = snapshot(uninterrupted)
+    assert main(["train", "--resume", str(uninterrupted)]) == 0
+    assert snapshot(uninterrupted) == before
+
+
+# Refusals, on copies of the finished run
+
+
+@pytest.fixture
+def refuse(uninterrupted, tmp_path, capsys):
+    """Refuses to train in one sentence that has `words` in it, and changes nothing in the copied run."""
+
+    def check(line, *words):
+        before = snapshot(run)
+        code = main([*line.replace("@run", str(run)).split()])
+        out, err = capsys.readouterr()
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert err.startswith("legoswarm train: ")
+        for word in words:
+            assert word in err
+        assert snapshot(run) == before
+
+    run = tmp_path / "copy"
+    shutil.copytree(uninterrupted, run)
+    check.run = run
+    return check
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("--lr 1", "--lr"),
+        ("--no-anneal", "--anneal"),
+        ("--seeds 3", "--seeds"),
+        ("--steps 4000", "--steps"),
+        ("--width 8", "--width"),
+        ("--eval-episodes 4", "--eval-episodes"),
+        ("--out elsewhere", "--out"),
+        ("--from @run", "--from"),
+        ("spread --agents 2", "spread"),
+    ],
+)
+def test_a_resumed_run_takes_no_other_options(refuse, line, word):
+    refuse(f"train --resume @run {line}", "--resume", word)
+
+
+@pytest.mark.slow
+def test_only_runs_can_be_resumed(refuse, tmp_path):
+    empty, file = tmp_path / "empty", tmp_path / "file"
+    empty.mkdir()
+    file.write_text("{}")
+    refuse(f"train --resume {empty}", "config.json does not exist")
+    refuse(f"train --resume {file}", "is not a run folder")
+    refuse(f"train --resume {tmp_path / 'nowhere'}", "is not a run folder")
+    assert list(empty.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [0, 7, 8, 100, 0.5, 0.99])
+def test_a_checkpoint_cut_short(refuse, kept):
+    path = refuse.run / CHECKPOINT
+    data = path.read_bytes()
+    path.write_bytes(data[: int(kept * len(data)) if isinstance(kept, float) else kept])
+    refuse("train --resume @run", CHECKPOINT, "damaged")
+
+
+def drop(arrays):
+    del arrays["iteration"]
+
+
+def add(arrays):
+    arrays["more"] = np.zeros(2, np.float32)
+
+
+def spoil(arrays):
+    arrays["worlds/position"][0, 0, 0, 0] = np.nan
+
+
+def shorten(arrays):
+    arrays["worlds/position"] = arrays["worlds/position"][:, :3]
+
+
+def retype(arrays):
+    arrays["iteration"] = arrays["iteration"].astype(np.int64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (drop, ["'iteration' is missing"]),
+        (add, ["'more' is missing or unknown"]),
+        (spoil, ["'worlds/position'", "not finite"]),
+        (shorten, ["'worlds/position' is float32[2, 3, 4, 2]", "not float32[2, 4, 4, 2]"]),
+        (retype, ["'iteration' is int64[2]"]),
+    ],
+)
+def test_a_checkpoint_of_something_else(refuse, edit, words):
+    path = refuse.run / CHECKPOINT
+    arrays = {name: array.copy() for name, array in read_arrays(path)[0].items()}
+    edit(arrays)
+    write_arrays(path, arrays)
+    refuse("train --resume @run", CHECKPOINT, *words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda values: values["policy"].update(width=16), ["checkpoint.safetensors does not fit"]),
+        (lambda values: values["policy"].update(colour="red"), ["config.json", "'colour'"]),
+        (lambda values: values["mappo"].update(envs="many"), ["config.json", "'envs'"]),
+        (lambda values: values["task"].update(name="chess"), ["config.json", "unknown task 'chess'"]),
+        (lambda values: values.pop("seeds"), ["config.json", "'seeds' is missing"]),
+        (lambda values: values.update(seeds=[2**40]), ["config.json", "seeds must be less than"]),
+        (lambda values: values.update(steps=1), ["config.json", "fewer than one batch"]),
+    ],
+)
+def test_a_configuration_of_something_else(refuse, change, words):
+    path = refuse.run / "config.json"
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+    refuse("train --resume @run", *words)
+
+
+@pytest.mark.slow
+def test_a_run_is_never_overwritten(refuse, tmp_path):
+    refuse(f"{TRAIN} --out @run", "exists and is not an empty folder", "--resume")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    RunFolder(empty).create(RunConfig(TrainConfig(Spread())), "")
+    assert [path.name for path in empty.iterdir()] == ["config.json"]
+
+
+# Warm starts
+
+
+def stop_before_the_first_update(monkeypatch):
+    """Ctrl-C as soon as training begins; evaluation says nothing."""
+
+    def fake(config):
+        program = make_train(config)
+
+        def interrupt(state, iterations):
+            raise KeyboardInterrupt
+
+        return program._replace(advance=interrupt, evaluate=no_figures)
+
+    monkeypatch.setattr(loop, "make_train", fake)
+
+
+def no_figures(state, key, episodes):
+    return {"return_2c": jnp.zeros(())}
+
+
+@pytest.mark.slow
+def test_warm_start_with_another_team_size(uninterrupted, tmp_path, monkeypatch, capsys):
+    start = tmp_path / "start"
+    shutil.copytree(uninterrupted, start)
+    run = tmp_path / "run"
+    stop_before_the_first_update(monkeypatch)
+    line = f"train spread --agents 5 --from {start} {MAPPO} --steps 200 --seeds 3 --out {run}"
+    assert main(line.split()) == 130
+    arrays, trained = read_arrays(run / CHECKPOINT)[0], read_arrays(start / "policy.safetensors")[0]
+    assert not arrays["iteration"].any()
+    assert arrays["worlds/position"].shape == (3, 4, 10, 2)
+    for name, array in trained.items():
+        role, rest = name.split("/", 1)
+        np.testing.assert_array_equal(arrays[f"learners/{role}/policy/{rest}"], array[[0, 1, 0]])  # seeds in turn
+    assert not np.array_equal(trained["agent/actor/head/weight"][0], trained["agent/actor/head/weight"][1])
+
+    # Once there is a checkpoint, the run no longer needs what it was started from.
+    shutil.rmtree(start)
+    monkeypatch.undo()
+
+    def fake(config):
+        def advance(state, iterations):
+            return jax.tree.map(lambda leaf: leaf, state), {"agent/return": jnp.zeros(())}
+
+        return make_train(config)._replace(advance=advance, evaluate=no_figures)
+
+    monkeypatch.setattr(loop, "make_train", fake)
+    assert main(["train", "--resume", str(run)]) == 0
+    assert "resumed" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("spread --width 16", "another architecture"),
+        ("spread --encoder attention --heads 2", "another architecture"),
+        ("tag", "roles"),
+    ],
+)
+def test_warm_start_refuses_what_does_not_fit(refuse, tmp_path, line, word):
+    refuse(f"train {line} --from @run {MAPPO} --steps 200 --out {tmp_path / 'new'}", word)
+    assert not (tmp_path / "new").exists()
+
+
+# Every single moment at which a run can stop, with a program that takes no time
+
+
+class Crash(BaseException):
+    """The machine stops."""
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A program whose state depends on every iteration and every key, and which compiles at once."""
+    config = TrainConfig(Yard(), TINY, MappoConfig(envs=4, rollout=5), steps=60)
+    real = make_train(config)
+    shapes = jax.eval_shape(real.init, jax.random.key(0))
+
+    def init(key, policies=None):
+        del policies
+        learners, worlds = jax.tree.map(
+            lambda like: jnp.zeros(like.shape, like.dtype), (shapes.learners, shapes.worlds)
+        )
+        zero = jnp.zeros((), jnp.int32)
+        return type(shapes)(learners, worlds, key, zero, jnp.array(True), zero)
+
+    def advance(state, iterations):
+        def step(_, state):
+            key, key_draw = jax.random.split(state.key)
+            draw = jax.random.normal(key_draw)
+            learners = jax.tree.map(lambda leaf: leaf + draw.astype(leaf.dtype), state.learners)
+            return type(shapes)(learners, state.worlds, key, state.iteration + 1, state.healthy, state.cause)
+
+        state = jax.lax.fori_loop(0, iterations, step, state)
+        return state, {"agent/return": state.learners["agent"].policy.critic.bias}
+
+    def evaluate(state, key, episodes):
+        return {"score": state.learners["agent"].policy.critic.bias + jax.random.normal(key, (episodes,)).mean()}
+
+    monkeypatch.setattr(loop, "make_train", lambda config: real._replace(init=init, advance=advance, evaluate=evaluate))
+    return RunConfig(config, seeds=(4, 7), evaluations=1, eval_episodes=2)
+
+
+@pytest.fixture
+def crash_at(monkeypatch):
+    """Crash at the n-th of the moments before, within and after each write; says how many there were."""
+    replace, append = os.replace, RunFolder.append_metrics
+    count, limit = 0, None
+
+    def moment():
+        nonlocal count
+        count += 1
+        if count == limit:
+            raise Crash
+
+    def crashing_replace(source, target):
+        ours = Path(target).parent.name == "run"
+        if ours:
+            moment()
+        replace(source, target)
+        if ours:
+            moment()
+
+    def crashing_append(folder, row):
+        moment()
+        try:
+            moment()
+        except Crash:
+            with open(folder.path / "metrics.jsonl", "a") as file:
+                file.write(json.dumps(row)[:25])
+            raise
+        append(folder, row)
+        moment()
+
+    def arm(number):
+        nonlocal count, limit
+        seen, count, limit = count, 0, number
+        return seen
+
+    monkeypatch.setattr(os, "replace", crashing_replace)
+    monkeypatch.setattr(RunFolder, "append_metrics", crashing_append)
+    return arm
+
+
+def test_a_crash_at_any_moment(quick, crash_at, tmp_path):
+    whole = tmp_path / "whole" / "run"
+    crash_at(None)
+    start_run(quick, whole, quiet=True, checkpoint_seconds=0.0)
+    moments = crash_at(None)
+    assert moments > 20
+    for number in range(1, moments + 1):
+        run = tmp_path / str(number) / "run"
+        crash_at(number)
+        with pytest.raises(Crash):
+            start_run(quick, run, quiet=True, checkpoint_seconds=0.0)
+        crash_at(None)
+        if number == 1:  # before there was even a configuration
+            with pytest.raises(FileError, match="does not exist"):
+                resume_run(run, quiet=True)
+            start_run(quick, run, quiet=True)
+        resume_run(run, quiet=True, checkpoint_seconds=1e9)
+        assert_same_result(run, whole)
+
+
+def test_crashes_one_after_the_other(quick, crash_at, tmp_path):
+    """A run that never gets further than a few writes at a time."""
+    whole, run = tmp_path / "whole" / "run", tmp_path / "run"
+    start_run(quick, whole, quiet=True)
+    crash_at(12)
+    with pytest.raises(Crash):
+        start_run(quick, run, quiet=True, checkpoint_seconds=0.0)
+    crashes = 1
+    while True:
+        crash_at(12)
+        try:
+            resume_run(run, quiet=True, checkpoint_seconds=0.0)
+        except Crash:
+            crashes += 1
+            assert crashes < 4
+        else:
+            break
+    assert crashes >= 2
+    assert_same_result(run, whole)
+
+
+def test_an_interrupt_between_training_and_writing_loses_no_row(quick, tmp_path, monkeypatch):
+    """Ctrl-C after the compiled program has come back: the row that was not written is computed again."""
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    start_run(quick, whole, quiet=True)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_report_divergence", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            start_run(quick, run, quiet=True)
+    assert checkpoint_iteration(run) == 0
+    resume_run(run, quiet=True)
+    assert_same_result(run, whole)
+
+
+def test_a_policy_that_refuses_the_task_leaves_nothing_behind(monkeypatch, tmp_path):
+    def refuse(config, layout, role, *, key):
+        raise ValueError("not on this task")
+
+    monkeypatch.setitem(registry._BUILDERS, "tiny", refuse)
+    config = RunConfig(TrainConfig(Yard(), TINY, MappoConfig(envs=4, rollout=5), steps=60))
+    with pytest.raises(ValueError, match="not on this task"):
+        start_run(config, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_trees_survive_the_file(tmp_path):
+    """Scalars stay scalars, keys stay keys, types and values stay what they are."""
+    tree = {
+        "scalar": jnp.float32(3.0),
+        "key": jax.random.key(5),
+        "keys": jax.random.split(jax.random.key(1), 3),
+        "flags": (jnp.array([True, False]), jnp.zeros((2, 0, 3), jnp.int32)),
+        "turned": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+    }
+    path = tmp_path / "tree.safetensors"
+    write_arrays(path, named_leaves(tree))
+    back = rebuild(jax.eval_shape(lambda: tree), read_arrays(path)[0], str(path))
+    assert jax.tree.structure(back) == jax.tree.structure(tree)
+    for one, two in zip(*map(jax.tree.leaves, (tree, back)), strict=True):
+        assert (one.shape, one.dtype) == (two.shape, two.dtype)
+    for name, array in named_leaves(tree).items():
+        np.testing.assert_array_equal(named_leaves(back)[name], array)
+    np.testing.assert_array_equal(jax.random.normal(back["key"]), jax.random.normal(tree["key"]))

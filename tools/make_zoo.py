@@ -1,0 +1,46 @@
+"""Put one seed of a run into the package's zoo, with its training command and evaluated figures.
+
+python tools/make_zoo.py RUN NAME [--agents 2 3 4 5 6] [--episodes 1000]
+"""
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+import jax
+
+import legoswarm
+from legoswarm.evaluate.compare import EPISODE_SEED, evaluate_policy
+from legoswarm.files import read_json
+from legoswarm.policies.file import load_policy, save_policy
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("run", type=Path)
+parser.add_argument("name")
+parser.add_argument("--agents", type=int, nargs="+", default=[2, 3, 4, 5, 6])
+parser.add_argument("--episodes", type=int, default=1000)
+args = parser.parse_args()
+
+file = load_policy(args.run)
+seed = file.seeds[file.best]
+rows = list(evaluate_policy(str(args.run), agents=args.agents, episodes=args.episodes, seed=seed))
+notes = {
+    **file.notes,
+    "steps": [file.notes["steps"][file.best]],
+    "command": read_json(args.run / "config.json")["command"],
+    "chosen": f"seed {seed}, the best of {len(file.seeds)} by the run's own last evaluation",
+    "evaluation": {
+        "command": f"legoswarm eval zoo:{args.name} --agents {' '.join(map(str, args.agents))} --json",
+        "episode_seed": EPISODE_SEED,
+        "rows": [{name: round(v, 4) if isinstance(v, float) else v for name, v in row.items()} for row in rows],
+    },
+}
+one = dataclasses.replace(
+    file,
+    policies=jax.tree.map(lambda leaf: leaf[file.best][None], file.policies),
+    seeds=(seed,),
+    figures={name: [values[file.best]] for name, values in file.figures.items()},
+    best=0,
+    notes=notes,
+)
+save_policy(Path(legoswarm.__file__).parent / "zoo", one, args.name)
