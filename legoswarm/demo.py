@@ -15,8 +15,6 @@ from legoswarm.policies import PolicyConfig
 from legoswarm.show.watch import watch
 from legoswarm.tasks import Spread
 
-PAPER = {2: -10.6, 3: -23.8, 4: -44.0, 5: -79.8, 6: -114.6}  # the paper's LEGO, trained with four agents
-
 
 def demo(out: Path, command: str) -> None:
     """Train on three agents, evaluate on two to six, write an animation; everything lands in `out`."""

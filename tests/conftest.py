@@ -11,6 +11,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # mpe2 loads pygame
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA says at length how it uses its own cache
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"legoswarm-jax-cache-{os.getuid()}")
 )

@@ -22,7 +22,7 @@ from tests.saved import SMALL, random_weights, small_policy
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
-TINY = "--width 8 --depth 0 --heads 2 --envs 4 --rollout 5 --epochs 1 --steps 40 --eval-episodes 3 --evaluations 1"
+TINY = "--envs 4 --rollout 5 --epochs 1 --steps 40 --eval-episodes 3 --evaluations 1"
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,9 @@ def check_symmetries(config):
 
 @pytest.mark.slow
 def test_own_task_is_trained_evaluated_and_watched(script, tmp_path):
-    script("own_task", f"train rendezvous --agents 3 --near 0.3 {TINY} --out run")
+    """As its file says, here with the own policy: both meet nowhere but in the registries."""
+    example("own_policy")
+    script("own_task", f"train rendezvous --agents 3 --near 0.3 --policy linear {TINY} --out run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["task"] == {"name": "rendezvous", "agents": 3, "near": 0.3, "horizon": 50}
     (row,) = rows(script("own_task", "eval run --agents 2 --episodes 4 --json"))
@@ -90,11 +92,13 @@ def test_own_task_is_trained_evaluated_and_watched(script, tmp_path):
     assert 0 <= row["met"] <= 1
     script("own_task", "watch run --out film.png")
     assert (tmp_path / "film.png").stat().st_size > 0
-    # Acting needs nothing of the example's code; evaluating does, and says so.
+    # Acting needs nothing of the task's code; evaluating does, and says so.
     del task._TASKS["rendezvous"]
-    assert legoswarm.load(tmp_path / "run").act(np.eye(2), np.zeros((2, 2)), ["agent"] * 2).shape == (2, 2)
+    swarm = legoswarm.load(tmp_path / "run")
+    assert swarm.act(np.eye(2), np.zeros((2, 2)), ["agent"] * 2).shape == (2, 2)
+    assert {leaf.shape for leaf in jax.tree.leaves(swarm.actors)} == {(4, 2), (2,)}
     with pytest.raises(ValueError, match="unknown task 'rendezvous'"):
-        legoswarm.load(tmp_path / "run").file.make_task()
+        swarm.file.make_task()
 
 
 def test_own_task_ends_when_all_have_met():
@@ -139,11 +143,16 @@ def test_a_policy_with_the_own_encoder_has_the_symmetries():
 
 
 @pytest.mark.slow
-def test_own_encoder_is_trained_and_evaluated(script, tmp_path):
-    script("own_encoder", f"train spread --encoder nearby --agents 2 {TINY} --out run")
-    assert [row["agents"] for row in rows(script("own_encoder", "eval run --episodes 2 --json"))] == [2]
-    swarm = legoswarm.load(tmp_path / "run")
-    assert swarm.act(*random_team(3, 2)).shape == (3, 2)
+def test_own_encoder_is_trained_from_python(tmp_path):
+    example("own_encoder")
+    train = legoswarm.TrainConfig(
+        Spread(agents=2),
+        legoswarm.PolicyConfig(width=8, encoder="nearby"),
+        legoswarm.MappoConfig(envs=4, rollout=5, epochs=1),
+        steps=40,
+    )
+    run = legoswarm.start_run(legoswarm.RunConfig(train, evaluations=1, eval_episodes=3), tmp_path / "run", quiet=True)
+    assert legoswarm.load(run.path).act(*random_team(3, 2)).shape == (3, 2)
 
 
 # A policy
@@ -152,21 +161,6 @@ def test_own_encoder_is_trained_and_evaluated(script, tmp_path):
 def test_own_policy_has_the_symmetries():
     example("own_policy")
     check_symmetries(dataclasses.replace(SMALL, policy="linear"))
-
-
-@pytest.mark.slow
-def test_own_policy_is_trained_from_python(tmp_path):
-    example("own_policy")
-    train = legoswarm.TrainConfig(
-        Spread(agents=2),
-        legoswarm.PolicyConfig(policy="linear"),
-        legoswarm.MappoConfig(envs=4, rollout=5, epochs=1),
-        steps=40,
-    )
-    run = legoswarm.start_run(legoswarm.RunConfig(train, evaluations=1, eval_episodes=3), tmp_path / "run", quiet=True)
-    swarm = legoswarm.load(run.path)
-    assert {leaf.size for leaf in jax.tree.leaves(swarm.actors)} == {12, 2}
-    assert swarm.act(*random_team(5, 3)).shape == (5, 2)
 
 
 def test_names_that_nobody_registered_are_refused(tmp_path):

@@ -431,7 +431,7 @@ def test_two_teams_learn_at_the_same_time():
 
 def test_an_update_is_one_step_of_adam():
     """One epoch, one minibatch: clipped gradients of the losses, then Adam, redone by hand from the same rollout."""
-    mappo = MappoConfig(envs=4, rollout=3, epochs=1, lr=1e-2, grad_norm=0.05, anneal=False, entropy=0.01)
+    mappo = MappoConfig(envs=4, rollout=3, epochs=1, minibatches=1, lr=1e-2, grad_norm=0.05, anneal=False, entropy=0.01)
     program = make_train(TrainConfig(Yard(), TINY, mappo, steps=24))
     state = compiled(program.init, jax.random.key(0))(jax.random.key(0))
 

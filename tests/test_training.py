@@ -18,10 +18,12 @@ from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import PolicyConfig
 from legoswarm.policies.file import load_policy
 from legoswarm.tasks import Spread
-from legoswarm.trees import named_leaves
+from legoswarm.trees import named_leaves, over_seeds
 
 SEEDS = tuple(range(6))
-TRAIN = TrainConfig(Yard(mines=0.01, cliffs=0.01), TINY, MappoConfig(envs=4, rollout=5, epochs=2, lr=1e-2), steps=2000)
+TRAIN = TrainConfig(
+    Yard(mines=0.01, cliffs=0.01), TINY, MappoConfig(envs=4, rollout=5, epochs=2, minibatches=1, lr=1e-2), steps=2000
+)
 
 
 def pick(tree, at):
@@ -36,19 +38,22 @@ def assert_equal(one, two):
         np.testing.assert_array_equal(array, two[name], err_msg=name)
 
 
-def vmapped(train, seeds):
+def side_by_side(seeds, over=over_seeds):
     """Initial states of several seeds, and the compiled program that advances them."""
-    program = make_train(train)
+    program = make_train(TRAIN)
     keys = jax.vmap(jax.random.key)(jnp.array(seeds))
-    init, advance = jax.vmap(program.init), jax.vmap(program.advance, in_axes=(0, None))
-    state = compiled(init, keys)(keys)
+    state = compiled(jax.vmap(program.init), keys)(keys)
+
+    def advance(state, count):
+        return over(lambda one: program.advance(one, count))(state)
+
     return state, compiled(advance, state, jnp.array(1))
 
 
 @pytest.fixture(scope="module")
 def yard():
     """The states of six seeds before and after each of 12 iterations, and the program."""
-    state, advance = vmapped(TRAIN, SEEDS)
+    state, advance = side_by_side(SEEDS)
     states, metrics = [state], []
     for _ in range(12):
         state, info = advance(state, jnp.array(1))
@@ -133,20 +138,19 @@ def test_iterations_in_any_portions(yard):
 
 
 def test_a_seed_does_not_depend_on_those_beside_it(yard):
-    """The same numbers to the last bits of float32: the batched program may sum in another order."""
+    """To the bit where seeds run one after the other; in batches, up to the order of float32 sums."""
     states = yard[0]
-    state, advance = vmapped(TRAIN, SEEDS[2:3])
-    assert_equal(state, pick(states[0], slice(2, 3)))
-    for before, after in ((0, 1), (3, 4)):
-        state, _ = advance(pick(states[before], slice(2, 3)), jnp.array(after - before))
-        one, many = named_leaves(state), named_leaves(pick(states[after], slice(2, 3)))
+    at = int(np.flatnonzero(np.asarray(states[-1].healthy))[-1])
+    state, advance = side_by_side(SEEDS[at : at + 1], lambda fun: lambda trees: jax.lax.map(fun, trees))
+    assert_equal(state, pick(states[0], slice(at, at + 1)))
+    assert_equal(advance(state, jnp.array(12))[0], pick(states[-1], slice(at, at + 1)))
+    state, advance = side_by_side((SEEDS[at], 77), jax.vmap)
+    for before, after in ((0, 1), (3, 4), (0, 6)):
+        start = jax.tree.map(lambda own, other: own.at[0].set(other), state, pick(states[before], at))
+        one, many = named_leaves(pick(advance(start, jnp.array(after - before))[0], 0)), named_leaves(states[after])
         assert one["iteration"] == after
         for name, array in one.items():
-            np.testing.assert_allclose(array, many[name], rtol=1e-4, atol=1e-6, err_msg=name)
-    state, _ = advance(pick(states[0], slice(2, 3)), jnp.array(6))
-    parameters, beside = (named_leaves(pick(s, 0).learners) for s in (state, pick(states[6], slice(2, 3))))
-    for name, array in parameters.items():
-        np.testing.assert_allclose(array, beside[name], rtol=1e-3, atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(array, many[name][at], rtol=1e-3, atol=1e-5, err_msg=name)
 
 
 def test_seeds_and_iterations_differ(yard):
@@ -256,8 +260,8 @@ def test_mixed_team_sizes_train():
 
 @pytest.mark.slow
 def test_it_learns():
-    """Twenty thousand steps of two agents: do nothing earns -69, a fresh policy about as much, a trained one -17."""
-    mappo = MappoConfig(envs=32, rollout=25, epochs=10, lr=2e-3)
+    """Twenty thousand steps of two agents: doing nothing earns -69, a fresh policy about as much, a trained one some -16."""
+    mappo = MappoConfig(envs=32, rollout=25, epochs=5, minibatches=1, lr=3e-3)
     program = make_train(TrainConfig(Spread(agents=2), PolicyConfig(width=16, depth=1, heads=2), mappo, steps=20_000))
     key = jax.random.key(0)
     state = compiled(program.init, key)(key)
@@ -266,5 +270,5 @@ def test_it_learns():
     state, _ = compiled(program.advance, state, jnp.array(1))(state, jnp.array(25))
     after = score(state)
     assert float(before["return_2c"]) < -55
-    assert float(after["return_2c"]) > -30
+    assert float(after["return_2c"]) > -69 / 2
     assert float(after["distance"]) < 0.5 * float(before["distance"])

@@ -23,11 +23,13 @@ args = parser.parse_args()
 
 file = load_policy(args.run)
 seed = file.seeds[file.best]
+config = read_json(args.run / "config.json")
 rows = list(evaluate_policy(str(args.run), agents=args.agents, episodes=args.episodes, seed=seed))
 notes = {
     **file.notes,
     "steps": [file.notes["steps"][file.best]],
-    "command": read_json(args.run / "config.json")["command"],
+    "planned_steps": config["steps"],
+    "command": config["command"],
     "chosen": f"seed {seed}, the best of {len(file.seeds)} by the run's own last evaluation",
     "evaluation": {
         "command": f"legoswarm eval zoo:{args.name} --agents {' '.join(map(str, args.agents))} --json",

@@ -40,13 +40,15 @@ def play(task: Task, actors: Actors, state: State) -> Trajectory:
 
 
 def frame_flips(trajectory: Trajectory) -> Float[Array, ""]:
-    """Share of steps at which an agent's frame changed handedness or turned by more than 90 degrees."""
+    """Share of an episode's steps at which an agent's frame changed handedness or turned by more than 90 degrees."""
     flips = []
+    during = trajectory.alive[1:, None].astype(trajectory.actions.dtype)
     for decision in trajectory.decisions.values():
         now, before = decision.frame.rotation[1:], decision.frame.rotation[:-1]
         turned = (now[..., 0] * before[..., 0]).sum(-1) < 0
         mirrored = jnp.linalg.det(now) * jnp.linalg.det(before) < 0
-        flips.append((turned | mirrored).astype(now.dtype).mean())
+        changed = (turned | mirrored).astype(now.dtype) * during
+        flips.append(changed.mean(1).sum() / jnp.maximum(during.sum(), 1.0))
     return jnp.stack(flips).mean()
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from legoswarm.evaluate.episodes import evaluate
 from legoswarm.learn.mappo import Learner, MappoConfig, improve, make_optimizer, masked_mean, new_learner
 from legoswarm.learn.rollout import Transition, collect, reset_worlds
-from legoswarm.policies import Policies, PolicyConfig, make_policies
+from legoswarm.policies import Policies, PolicyConfig, RolePolicy, make_policies
 from legoswarm.tasks import State, Task
 
 RUNAWAY = 1e3  # an agent this far from the origin has left the task for good
@@ -75,9 +75,7 @@ def make_train(config: TrainConfig) -> Training:
         key_policy, key_worlds, key_train = jax.random.split(key, 3)
         if policies is None:
             policies = make_policies(config.policy, task.layout, key=key_policy)
-        # Weakly typed parameters (from a Python number) would make the second call of `advance` compile again.
-        policies = jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), policies)
-        learners = {role: new_learner(policy, optimizer) for role, policy in policies.items()}
+        learners = {role: new_learner(_strongly_typed(policy), optimizer) for role, policy in policies.items()}
         worlds = reset_worlds(task, key_worlds, mappo.envs, mappo.rollout)
         zero = jnp.zeros((), jnp.int32)
         return TrainState(learners, worlds, key_train, zero, jnp.array(True), zero)
@@ -120,6 +118,11 @@ def make_train(config: TrainConfig) -> Training:
         return {name: values.mean() for name, values in evaluate(task, actors, key, episodes).items()}
 
     return Training(init, advance, figures)
+
+
+def _strongly_typed(policy: RolePolicy) -> RolePolicy:
+    """Without weak types (of what was made from Python numbers): they would make `advance` compile a second time."""
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), policy)
 
 
 def _mean_return(task: Task, rollout: Transition, role: str) -> Float[Array, ""]:

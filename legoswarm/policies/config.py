@@ -18,7 +18,7 @@ class PolicyConfig:
     heads: int = option(4, "attention heads")
     encoder: str = option("attention", "attention, deepsets or a registered one")
     pooling: str = option("mean", "mean or max")
-    axis: str = option("velocity", "what the frame's first axis follows: velocity, position or none")
+    axis: str = option("position", "what the frame's first axis follows: velocity, position or none")
     rest: str = option("equivariant", "the frame at rest: equivariant, or global as in the paper")
     hands: int = option(1, "2 averages the action over both handednesses of the frame")
     leash: float = option(

@@ -21,7 +21,7 @@ CONTACT_MARGIN = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Bodies:
-    """Physical constants of the entities, slot by slot; movable ones first, then the other solid ones."""
+    """Physical constants of the entities, slot by slot; movable ones first, and solid ones before others."""
 
     radius: tuple[float, ...]
     acceleration: tuple[float, ...]  # of the movable ones
@@ -45,7 +45,7 @@ def contact_forces(
 ) -> Float[AnyArray, "movable 2"]:
     """Sum of contact forces on each movable entity: 100 k log(1 + exp(-(dist - r_a - r_b) / k)) outwards."""
     xp = namespace(position)
-    n = bodies.movable
+    n = min(bodies.movable, bodies.solid)
     mine, other = position[:n], position[: bodies.solid]
     delta = mine[:, None] - other[None]
     touches = exists[:n][:, None] & exists[: bodies.solid][None] & ~np.eye(n, bodies.solid, dtype=bool)
@@ -55,7 +55,8 @@ def contact_forces(
     gap = dist - (radius[:n][:, None] + radius[None])
     penetration = CONTACT_MARGIN * xp.logaddexp(xp.zeros_like(gap), -gap / CONTACT_MARGIN)
     push = xp.where(touches, CONTACT_FORCE * penetration / dist, xp.zeros_like(gap))
-    return (push[..., None] * delta).sum(1)
+    force = (push[..., None] * delta).sum(1)
+    return xp.concatenate([force, xp.zeros((bodies.movable - n, 2), position.dtype)])
 
 
 def advance(
