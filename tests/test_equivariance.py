@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from scenes import SPREAD, TAG, near_tie, orthogonal, pad, permute, random_scene, stack, transform
 
 from legoswarm.policies import PolicyConfig, make_policies
+from legoswarm.policies.file import load_policy
 from legoswarm.policies.team import decide, join, world_actions
 from legoswarm.scene import Layout
 from legoswarm.tasks.limits import Limit
@@ -28,8 +29,8 @@ TOLERANCE = 1e-4
 LIMITS = (Limit(), Limit("disc", 0.8))
 SCENES = 8  # in each example
 
-ATTENTION = PolicyConfig(width=32, depth=2, heads=4)
-DEEPSETS = PolicyConfig(width=16, depth=1, encoder="deepsets", pooling="max", leash=1.0)  # one that pulls
+ATTENTION = PolicyConfig(width=32, depth=2, heads=4, axis="velocity")
+DEEPSETS = PolicyConfig(width=16, depth=1, encoder="deepsets", pooling="max", leash=1.0, axis="velocity")  # it pulls
 OUTPUTS = {"hands 1": {"hands": 1}, "hands 2": {"hands": 2}, "full": {"critic": "full"}, "local": {"critic": "local"}}
 
 
@@ -81,7 +82,11 @@ def lively(config, layout):
 def output(config, layout, name):
     """A jitted function from a batch of scenes to the actions (`hands 1`, `hands 2`) or values (`full`, `local`)."""
     # The choice does not change which parameters are drawn.
-    policies = lively(dataclasses.replace(config, **OUTPUTS[name]), layout)
+    return compiled(lively(dataclasses.replace(config, **OUTPUTS[name]), layout), layout, name.startswith("hands"))
+
+
+def compiled(policies, layout, acting):
+    """The same of any policies."""
 
     def actions(policies, scene):
         decisions = decide({role: policy.actor for role, policy in policies.items()}, scene)
@@ -94,8 +99,7 @@ def output(config, layout, name):
 
         return join(layout, {role: of_role(role) for role in layout.controlled_roles})
 
-    one = actions if name.startswith("hands") else values
-    return functools.partial(jax.jit(jax.vmap(one, in_axes=(None, 0))), policies)
+    return functools.partial(jax.jit(jax.vmap(actions if acting else values, in_axes=(None, 0))), policies)
 
 
 def outcome(config, scenes, outputs):
@@ -214,6 +218,24 @@ def test_padding(slots, padded, seed):
     compared = compared_agents(tight, config.axis, mirror=False)
     for name, rows in before.items():
         check(after[name][:, at[0][: layout.agents]], rows, compared)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("acting", [True, False], ids=["actions", "values"])
+@pytest.mark.parametrize("name", ["zoo:spread", "zoo:spread-mpe2"])
+def test_after_training(name, acting):
+    """The zoo's policies at a team size they were not trained with; the box of mpe2 is left out."""
+    file = load_policy(name)
+    run = compiled(file.one(), SPREAD, acting)
+    rng = np.random.default_rng(3)
+    for mirror in (False, True):
+        turn, shift = orthogonal(rng.uniform(-math.pi, math.pi), mirror), rng.uniform(-10, 10, 2)
+        scenes = [random_scene(rng, SPREAD) for _ in range(100)]
+        moved, orders = zip(*(permute(transform(s, turn, shift), rng) for s in scenes), strict=True)
+        before, after = (np.asarray(run(stack(group)), float) for group in (scenes, moved))
+        before = before @ turn.T if acting else before
+        expected = np.stack([r[order[: SPREAD.agents]] for r, order in zip(before, orders, strict=True)])
+        check(after, expected, compared_agents(moved, file.config.axis, mirror))
 
 
 class TestTheseTestsCanFail:

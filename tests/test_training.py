@@ -260,7 +260,7 @@ def test_mixed_team_sizes_train():
 
 @pytest.mark.slow
 def test_it_learns():
-    """Twenty thousand steps of two agents: doing nothing earns -69, a fresh policy about as much, a trained one some -16."""
+    """Twenty thousand steps of two agents. Doing nothing and a fresh policy earn about -69, a trained one -16."""
     mappo = MappoConfig(envs=32, rollout=25, epochs=5, minibatches=1, lr=3e-3)
     program = make_train(TrainConfig(Spread(agents=2), PolicyConfig(width=16, depth=1, heads=2), mappo, steps=20_000))
     key = jax.random.key(0)
