@@ -23,7 +23,7 @@ def demo(out: Path, command: str) -> None:
             Spread(agents=3),
             PolicyConfig(width=32, depth=1),
             MappoConfig(envs=64, epochs=4, minibatches=4, lr=1e-3),
-            steps=400_000,
+            steps=480_000,
         ),
     )
     started = time.monotonic()
