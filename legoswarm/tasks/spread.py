@@ -15,7 +15,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from legoswarm.configs import option
 from legoswarm.scene import Layout, Scene
 from legoswarm.tasks.limits import Limit
-from legoswarm.tasks.particles import Bodies, advance, distances
+from legoswarm.tasks.particles import Bodies, distances
+from legoswarm.tasks.protocol import find_protocol
 from legoswarm.tasks.task import State, register_task
 from legoswarm.typing import AnyArray, namespace
 
@@ -52,8 +53,6 @@ class Spread:
         object.__setattr__(self, "sizes", tuple(self.sizes))  # a list when read from JSON; jit needs a hash
         if self.agents < 1 or self.landmark_count < 1:
             raise ValueError("spread needs at least one agent and one landmark")
-        if self.protocol not in ("paper", "mpe2"):
-            raise ValueError(f"the protocol must be paper or mpe2, not {self.protocol!r}")
         if self.start not in _SIDES or self.landmark_start not in _SIDES:
             raise ValueError(f"a start must be one of {', '.join(_SIDES)}")
         if self.horizon < 1:
@@ -72,8 +71,7 @@ class Spread:
     @property
     def action_limit(self) -> Limit:
         """By default what the protocol says: a disc of 8, or mpe2's box of 1."""
-        default = {"paper": "disc:8", "mpe2": "box:1"}[self.protocol]
-        return Limit.parse(default if self.limit is None else self.limit)
+        return find_protocol(self.protocol).action_limit(self.limit)
 
     @property
     def layout(self) -> Layout:
@@ -94,9 +92,9 @@ class Spread:
     def reset(self, key: PRNGKeyArray) -> State:
         """Agents at rest on their side, landmarks anywhere (within 0.8 in protocol `paper`)."""
         key_agents, key_landmarks, key_size = jax.random.split(key, 3)
-        scale = 0.8 if self.protocol == "paper" else 1.0
+        reach = find_protocol(self.protocol).landmark_reach
         agents = _draw(key_agents, self.agents, self.start, 1.0)
-        landmarks = _draw(key_landmarks, self.landmark_count, self.landmark_start, scale)
+        landmarks = _draw(key_landmarks, self.landmark_count, self.landmark_start, reach)
         position = jnp.concatenate([agents, landmarks])
         exists = jnp.ones(len(position), bool)
         if self.sizes:
@@ -106,15 +104,7 @@ class Spread:
 
     def step(self, state: State, action: Float[AnyArray, "agents 2"]) -> State:
         """One step of particle physics under the limited action."""
-        position, velocity = advance(
-            state.position,
-            state.velocity,
-            state.exists,
-            self.action_limit(action),
-            self.bodies,
-            velocity_first=self.protocol == "paper",
-        )
-        return State(position, velocity, state.exists, state.time + 1)
+        return find_protocol(self.protocol).step(state, self.action_limit(action), self.bodies)
 
     def _distance(self, state: State) -> Float[AnyArray, ""]:
         """D_t: the sum over landmarks of the distance to the nearest agent."""

@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float, PRNGKeyArray
 from legoswarm.configs import option
 from legoswarm.scene import Layout, Scene
 from legoswarm.tasks.limits import Limit
-from legoswarm.tasks.particles import Bodies, advance, distances
+from legoswarm.tasks.particles import Bodies, distances
+from legoswarm.tasks.protocol import find_protocol
 from legoswarm.tasks.task import State, register_task
 from legoswarm.typing import AnyArray, namespace
 
@@ -49,8 +50,6 @@ class Tag:
     def __post_init__(self) -> None:
         if self.pursuers < 1 or self.evaders < 1 or self.obstacles < 0:
             raise ValueError("tag needs at least one pursuer, one evader and no negative number of obstacles")
-        if self.protocol not in ("paper", "mpe2"):
-            raise ValueError(f"the protocol must be paper or mpe2, not {self.protocol!r}")
         if self.horizon < 1:
             raise ValueError("the horizon must be at least 1 step")
         _ = self.action_limit
@@ -58,8 +57,7 @@ class Tag:
     @property
     def action_limit(self) -> Limit:
         """By default what the protocol says: a disc of 8, or mpe2's box of 1."""
-        default = {"paper": "disc:8", "mpe2": "box:1"}[self.protocol]
-        return Limit.parse(default if self.limit is None else self.limit)
+        return find_protocol(self.protocol).action_limit(self.limit)
 
     @property
     def layout(self) -> Layout:
@@ -72,7 +70,7 @@ class Tag:
     @property
     def obstacle_radius(self) -> float:
         """0.1 in `paper`, 0.2 in `mpe2`."""
-        return 0.1 if self.protocol == "paper" else 0.2
+        return find_protocol(self.protocol).obstacle_radius
 
     @property
     def radii(self) -> tuple[float, ...]:
@@ -97,11 +95,11 @@ class Tag:
     def reset(self, key: PRNGKeyArray) -> State:
         """Agents anywhere in the arena at rest, obstacles within 0.8 (`paper`) or 0.9 (`mpe2`)."""
         key_agents, key_obstacles = jax.random.split(key)
-        scale = 0.8 if self.protocol == "paper" else 0.9
+        reach = find_protocol(self.protocol).obstacle_reach
         position = jnp.concatenate(
             [
                 jax.random.uniform(key_agents, (self.layout.agents, 2), minval=-1.0, maxval=1.0),
-                jax.random.uniform(key_obstacles, (self.obstacles, 2), minval=-scale, maxval=scale),
+                jax.random.uniform(key_obstacles, (self.obstacles, 2), minval=-reach, maxval=reach),
                 jnp.zeros((int(self.arena), 2)),
             ]
         )
@@ -110,15 +108,7 @@ class Tag:
 
     def step(self, state: State, action: Float[AnyArray, "agents 2"]) -> State:
         """One step of particle physics under the limited action."""
-        position, velocity = advance(
-            state.position,
-            state.velocity,
-            state.exists,
-            self.action_limit(action),
-            self.bodies,
-            velocity_first=self.protocol == "paper",
-        )
-        return State(position, velocity, state.exists, state.time + 1)
+        return find_protocol(self.protocol).step(state, self.action_limit(action), self.bodies)
 
     def _touches(self, state: State) -> Float[AnyArray, "pursuers evaders"]:
         """1 for each pursuer that touches an evader."""

@@ -1,0 +1,47 @@
+"""The two protocols of the particle worlds: what the paper ran, and what Farama's mpe2 does."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jaxtyping import Float
+
+from legoswarm.tasks.limits import Limit
+from legoswarm.tasks.particles import Bodies, advance
+from legoswarm.tasks.task import State
+from legoswarm.typing import AnyArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """Everything the two differ in, but for Spread's reward."""
+
+    velocity_first: bool  # the order of the integrator
+    limit: str  # on actions
+    landmark_reach: float  # landmarks and obstacles are drawn from [-reach, reach]^2
+    obstacle_reach: float
+    obstacle_radius: float
+
+    def action_limit(self, limit: str | None) -> Limit:
+        """The limit that a task names, or the protocol's own."""
+        return Limit.parse(self.limit if limit is None else limit)
+
+    def step(self, state: State, action: Float[AnyArray, "agents 2"], bodies: Bodies) -> State:
+        """One step of particle physics."""
+        position, velocity = advance(
+            state.position, state.velocity, state.exists, action, bodies, velocity_first=self.velocity_first
+        )
+        return State(position, velocity, state.exists, state.time + 1)
+
+
+PROTOCOLS = {
+    "paper": Protocol(True, "disc:8", landmark_reach=0.8, obstacle_reach=0.8, obstacle_radius=0.1),
+    "mpe2": Protocol(False, "box:1", landmark_reach=1.0, obstacle_reach=0.9, obstacle_radius=0.2),
+}
+
+
+def find_protocol(name: str) -> Protocol:
+    """A protocol by its name."""
+    if name not in PROTOCOLS:
+        raise ValueError(f"the protocol must be {' or '.join(PROTOCOLS)}, not {name!r}")
+    return PROTOCOLS[name]
