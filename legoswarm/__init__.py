@@ -53,9 +53,11 @@ _HOME = {
 # On GPUs XLA's Triton rewriter of softmax and normalisation layers gives silently wrong results in jax 0.10.2 to
 # 0.11.2 (jax-ml/jax#40588, #39486): on an H200 LEGO's forward pass was off by 70 %. XLA reads this flag when its
 # backend starts, so it must be set before JAX is first used.
-_NO_REWRITER = "--xla_disable_hlo_passes=triton-softmax-rewriter"
-if "xla_disable_hlo_passes" not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_NO_REWRITER}".strip()
+_PASS, _FLAG = "triton-softmax-rewriter", "--xla_disable_hlo_passes="
+_flags = os.environ.get("XLA_FLAGS", "")
+if _PASS not in _flags:
+    _added = _flags.replace(_FLAG, f"{_FLAG}{_PASS},") if _FLAG in _flags else f"{_flags} {_FLAG}{_PASS}"
+    os.environ["XLA_FLAGS"] = _added.strip()
 
 
 def __getattr__(name: str) -> Any:

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from legoswarm.evaluate.compare import evaluate_policy, format_table
-from legoswarm.learn.folder import RunConfig
-from legoswarm.learn.loop import start_run
+from legoswarm.learn.folder import RunConfig, RunFolder
+from legoswarm.learn.loop import resume_run, start_run
 from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig
 from legoswarm.policies import PolicyConfig
@@ -17,7 +17,10 @@ from legoswarm.tasks import Spread
 
 
 def demo(out: Path, command: str) -> None:
-    """Train on three agents, evaluate on two to six, write an animation; everything lands in `out`."""
+    """Train on three agents, evaluate on two to six, write an animation; everything lands in `out`.
+
+    A demo that was interrupted goes on; a finished one is evaluated and drawn again.
+    """
     config = RunConfig(
         TrainConfig(
             Spread(agents=3),
@@ -27,7 +30,8 @@ def demo(out: Path, command: str) -> None:
         ),
     )
     started = time.monotonic()
-    run = start_run(config, out, command).path
+    again = (out / "config.json").exists() and RunFolder(out).read_config() == config
+    run = (resume_run(out) if again else start_run(config, out, command)).path
     print(f"trained in {time.monotonic() - started:.0f} s, compilation included", file=sys.stderr)
     print(format_table(list(evaluate_policy(str(run), agents=(3, 2, 4, 5, 6), episodes=200))))
     for agents in (3, 5):

@@ -50,14 +50,17 @@ def resume_run(out: str | Path, *, quiet: bool = False, checkpoint_seconds: floa
 
 
 def _warm_start(config: RunConfig) -> Policies:
-    """The policies of another run, one for each seed in turn."""
+    """The policies of another run, one for each seed in turn: its best seed first, diverged ones left out."""
     assert config.start is not None
     file = load_policy(config.start)
     if file.config != config.train.policy:
         raise FileError(f"{config.start} has another architecture than this run: {to_json(file.config)}")
     if file.layout.roles != config.train.task.layout.roles:
         raise FileError(f"{config.start} knows the roles {file.layout.roles}, the task has others")
-    index = np.arange(len(config.seeds)) % len(file.seeds)
+    lost = set(file.notes.get("diverged", ()))
+    healthy = [at for at, seed in enumerate(file.seeds) if seed not in lost and at != file.best]
+    order = np.array([file.best, *healthy])
+    index = order[np.arange(len(config.seeds)) % len(order)]
     return jax.tree.map(lambda leaf: leaf[index], file.policies)
 
 
