@@ -50,8 +50,8 @@ _HOME = {
 }
 
 
-# On GPUs XLA's Triton rewriter of softmax and normalisation layers gives silently wrong results in jax 0.10.2 to
-# 0.11.2 (jax-ml/jax#40588, #39486): on an H200 LEGO's forward pass was off by 70 %. XLA reads this flag when its
+# On GPUs XLA's Triton rewriter of softmax and normalisation layers can give silently wrong results: with jax
+# 0.11.2 on an H200 LEGO's forward pass was off by 70 % (compare jax-ml/jax#40588, #39486). XLA reads this flag when its
 # backend starts, so it must be set before JAX is first used.
 _PASS, _FLAG = "triton-softmax-rewriter", "--xla_disable_hlo_passes="
 _flags = os.environ.get("XLA_FLAGS", "")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,23 @@ class FileError(Exception):
     """A file that is missing, damaged or not what it should be; the message is one sentence for a person."""
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Replace `path` as a whole or not at all, also if the machine stops half-way."""
-    part = path.with_name(f".{path.name}.part{os.getpid()}")
+@contextlib.contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A file to write in the same folder and with the same suffix; renamed to `path` if all goes well."""
+    part = path.with_name(f".{path.stem}.part{os.getpid()}{path.suffix.lower()}")
     try:
-        with open(part, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        yield part
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace `path` as a whole or not at all, also if the machine stops half-way."""
+    with beside(path) as part, open(part, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -50,17 +57,17 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write named arrays as safetensors."""
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    write_bytes(path, save(contiguous, dict(metadata) if metadata else None))
+    write_bytes(path, save(contiguous))
 
 
-def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Read named arrays and the header's metadata."""
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read named arrays."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise FileError(f"{path} does not exist") from None
     except (OSError, ValueError, TypeError, AttributeError, safetensors.SafetensorError) as error:

@@ -41,7 +41,7 @@ def read_rows(folder):
 
 
 def checkpoint_iteration(folder):
-    return int(read_arrays(folder / CHECKPOINT)[0]["iteration"].max())
+    return int(read_arrays(folder / CHECKPOINT)["iteration"].max())
 
 
 def snapshot(folder):
@@ -55,7 +55,7 @@ def assert_same_result(one, two):
         assert sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) == names
     for name in ("policy.safetensors", "policy.json"):
         assert (one / name).read_bytes() == (two / name).read_bytes()
-    first, second = (read_arrays(folder / CHECKPOINT)[0] for folder in (one, two))
+    first, second = (read_arrays(folder / CHECKPOINT) for folder in (one, two))
     assert first.keys() == second.keys()
     for name, array in first.items():
         np.testing.assert_array_equal(array, second[name], err_msg=name)
@@ -270,7 +270,7 @@ def retype(arrays):
 )
 def test_a_checkpoint_of_something_else(refuse, edit, words):
     path = refuse.run / CHECKPOINT
-    arrays = {name: array.copy() for name, array in read_arrays(path)[0].items()}
+    arrays = {name: array.copy() for name, array in read_arrays(path).items()}
     edit(arrays)
     write_arrays(path, arrays)
     refuse("train --resume @run", CHECKPOINT, *words)
@@ -335,7 +335,7 @@ def test_warm_start_with_another_team_size(uninterrupted, tmp_path, monkeypatch,
     stop_before_the_first_update(monkeypatch)
     line = f"train spread --agents 5 --from {start} {MAPPO} --steps 200 --seeds 3 --out {run}"
     assert main(line.split()) == 130
-    arrays, trained = read_arrays(run / CHECKPOINT)[0], read_arrays(start / "policy.safetensors")[0]
+    arrays, trained = read_arrays(run / CHECKPOINT), read_arrays(start / "policy.safetensors")
     assert not arrays["iteration"].any()
     assert arrays["worlds/position"].shape == (3, 4, 10, 2)
     for name, array in trained.items():
@@ -532,7 +532,7 @@ def test_trees_survive_the_file(tmp_path):
     }
     path = tmp_path / "tree.safetensors"
     write_arrays(path, named_leaves(tree))
-    back = rebuild(jax.eval_shape(lambda: tree), read_arrays(path)[0], str(path))
+    back = rebuild(jax.eval_shape(lambda: tree), read_arrays(path), str(path))
     assert jax.tree.structure(back) == jax.tree.structure(tree)
     for one, two in zip(*map(jax.tree.leaves, (tree, back)), strict=True):
         assert (one.shape, one.dtype) == (two.shape, two.dtype)

@@ -141,7 +141,7 @@ class RunFolder:
     def load_checkpoint(self, skeleton: TrainState) -> TrainState | None:
         """The newest checkpoint, or None before the first one."""
         path = self.path / CHECKPOINT
-        return rebuild(skeleton, read_arrays(path)[0], str(path)) if self.has_checkpoint() else None
+        return rebuild(skeleton, read_arrays(path), str(path)) if self.has_checkpoint() else None
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Add one line to `metrics.jsonl`."""

@@ -147,7 +147,7 @@ def load_policy(name: str | Path) -> PolicyFile:
         skeleton = _skeleton(config, layout, len(about.seeds))
     except ValueError as error:
         raise FileError(f"{about_path} is not a usable policy description: {error}") from None
-    policies = rebuild(skeleton, read_arrays(weights)[0], str(weights))
+    policies = rebuild(skeleton, read_arrays(weights), str(weights))
     return PolicyFile(policies, config, layout, limit, about.task, about.seeds, about.figures, about.best, notes)
 
 

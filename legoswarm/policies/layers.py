@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -43,28 +43,25 @@ class LayerNorm(eqx.Module):
 
 
 class Perceptron(eqx.Module):
-    """Linear, activation, LayerNorm, for each width in turn."""
+    """Linear, ReLU, LayerNorm, for each width in turn."""
 
     linears: tuple[Linear, ...]
     norms: tuple[LayerNorm, ...]
-    activation: Callable[[Array], Array] = eqx.field(static=True)
 
     def __init__(
         self,
         inputs: int,
         widths: Sequence[int],
         *,
-        activation: Callable[[Array], Array] = jax.nn.relu,
         key: PRNGKeyArray,
     ):
         keys = jax.random.split(key, max(len(widths), 1))
         sizes = (inputs, *widths)
         self.linears = tuple(Linear(a, b, key=k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
         self.norms = tuple(LayerNorm(width) for width in widths)
-        self.activation = activation
 
     def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
         """The last layer's features of one vector."""
         for linear, norm in zip(self.linears, self.norms, strict=True):
-            x = norm(self.activation(linear(x)))
+            x = norm(jax.nn.relu(linear(x)))
         return x

@@ -22,12 +22,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 
 from legoswarm.evaluate.episodes import Trajectory
+from legoswarm.files import beside
 from legoswarm.show.draw import (
     GREY,
     INK,
     STILLS,
     add_legend,
-    beside,
     colours,
     draw_trajectories,
     entity_roles,
@@ -82,6 +82,7 @@ def animate(
         updates.append(_frames(panel, task, trajectory, positions))
     if arrows:
         updates.append(_actions(panel, task, trajectory, positions))
+    path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path) as part:
         with writer.saving(figure, part, DPI):
             for step in range(len(positions)):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -19,6 +17,7 @@ from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
 from legoswarm.evaluate.episodes import Trajectory
+from legoswarm.files import beside
 from legoswarm.scene import Layout
 from legoswarm.tasks import Task
 
@@ -78,6 +77,7 @@ def draw_trajectories(
         _draw_paths(axes, task, positions)
     keys = [*role_keys(task.layout, paths), _key("start", INK, "white"), _key("end", INK)]
     add_legend(figure, keys, 0.5 * legend / height)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path) as part:
         figure.savefig(part, dpi=150)
 
@@ -172,15 +172,3 @@ def add_legend(figure: Figure, keys: Sequence[Line2D], height: float, size: floa
     if width > 1:
         legend.remove()
         add_legend(figure, keys, height, 0.98 * size / width)
-
-
-@contextlib.contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """A file to write in the same folder and with the same suffix; renamed to `path` if all goes well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.stem}.part{os.getpid()}{path.suffix.lower()}")
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

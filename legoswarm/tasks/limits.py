@@ -43,11 +43,6 @@ class Limit:
     def __str__(self) -> str:
         return self.kind if self.kind == "none" else f"{self.kind}:{float(self.size)!r}".removesuffix(".0")
 
-    @property
-    def equivariant(self) -> bool:
-        """Whether the limit commutes with every rotation and reflection."""
-        return self.kind != "box"
-
     def __call__(self, action: Float[AnyArray, "*n 2"]) -> Float[AnyArray, "*n 2"]:
         """The action, shortened to the disc or clipped to the box."""
         xp = namespace(action)

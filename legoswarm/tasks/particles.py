@@ -1,7 +1,7 @@
 """Particle physics of the multi-agent particle environments (MPE).
 
-Written against the array's own namespace, so NumPy arrays pass through as well as JAX arrays: the same
-integrator trains policies, is compared with mpe2 in float64, and drives the virtual reference of a drone.
+Written against the array's own namespace, so NumPy arrays pass through as well as JAX arrays: the same integrator
+trains policies and is compared with mpe2 in float64.
 """
 
 from __future__ import annotations
