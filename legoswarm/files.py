@@ -73,3 +73,14 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     except (OSError, ValueError, TypeError, AttributeError, safetensors.SafetensorError) as error:
         # NumPy has no attribute for some of the format's number types, such as float8.
         raise FileError(f"{path} is damaged: it is not a complete safetensors file ({error})") from None
+
+
+def check_array(array: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, name: str, source: str) -> None:
+    """Refuse an array that is not what it should be, or not finite."""
+    if array.shape != shape or array.dtype != dtype:
+        raise FileError(
+            f"{source} does not fit the architecture it claims: {name!r} is {array.dtype}{list(array.shape)},"
+            f" not {dtype}{list(shape)}"
+        )
+    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        raise FileError(f"{source} is damaged: {name!r} holds values that are not finite")

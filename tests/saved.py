@@ -27,7 +27,7 @@ def small_policy(task, seeds=(0,), best=0, config=SMALL):
     policies = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(random_weights(build, seed) for seed in seeds))
     figures = {task.primary: [-float(abs(at - best)) for at in range(len(seeds))]}
     about = {"name": task.name, **to_json(task)}
-    return PolicyFile(policies, config, task.layout, task.action_limit, about, tuple(seeds), figures, best)
+    return PolicyFile(config, task.layout, task.action_limit, about, tuple(seeds), figures, best, policies=policies)
 
 
 def save_small(folder, task, **how):

@@ -159,7 +159,7 @@ def test_any_team_size_acts_as_in_training(spread, agents, landmarks):
     actions = swarm.act(*team, roles)
     assert actions.shape == (agents, 2)
     assert actions.dtype == np.float32
-    np.testing.assert_allclose(actions, jax_side(swarm, *team, roles), atol=1e-6)
+    np.testing.assert_allclose(actions, jax_side(swarm, *team, roles), atol=1e-5)
 
 
 def test_both_sides_of_tag(tag_swarm):
@@ -168,7 +168,7 @@ def test_both_sides_of_tag(tag_swarm):
     roles = ["pursuer"] * 3 + ["evader"] * 2 + ["obstacle"]
     team, visible = random_team(roles), np.random.default_rng(1).uniform(size=(5, 6)) < 0.6
     for mask in (None, visible):
-        np.testing.assert_allclose(swarm.act(*team, roles, mask), jax_side(swarm, *team, roles, mask), atol=1e-6)
+        np.testing.assert_allclose(swarm.act(*team, roles, mask), jax_side(swarm, *team, roles, mask), atol=1e-5)
     alone = ["pursuer"] * 3
     actions = swarm.act(*random_team(alone), alone)
     assert actions.shape == (3, 2)

@@ -18,12 +18,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from legoswarm.architecture import SLOW, TINY, check_frame
 from legoswarm.scene import Entities, View
-
-AXES = ("velocity", "position", "none")
-RESTS = ("equivariant", "global")
-SLOW = 0.05  # below this speed the direction of the velocity says little
-TINY = 1e-4  # shorter vectors than this have no direction
 
 
 class Frame(eqx.Module):
@@ -65,16 +61,6 @@ def make_frame(view: View, axis: str = "velocity", rest: str = "equivariant") ->
     # With x along d the paper's rule for y is empty (x^T J d = 0), so the side comes from other vectors.
     side = jnp.where(moving, to_centroid, outward)
     return Frame(_complete(x, _first_aside(x, side, outward, view.velocity)), moving)
-
-
-def check_frame(axis: str, rest: str) -> None:
-    """Refuse unknown or contradictory choices."""
-    if axis not in AXES:
-        raise ValueError(f"the frame's axis must be one of {', '.join(AXES)}, not {axis!r}")
-    if rest not in RESTS:
-        raise ValueError(f"the frame's rest must be one of {', '.join(RESTS)}, not {rest!r}")
-    if rest == "global" and axis != "velocity":
-        raise ValueError("rest 'global' belongs to the velocity axis")
 
 
 def centroid_offset(seen: Entities) -> Float[Array, "2"]:

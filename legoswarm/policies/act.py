@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from legoswarm.looks import Look, look
 from legoswarm.policies.file import PolicyFile, load_policy
-from legoswarm.policies.team import Actors, decide, world_actions
-from legoswarm.scene import Layout, Scene
+from legoswarm.policies.team import Actors
+from legoswarm.scene import Entities, View
+from legoswarm.typing import AnyArray
 
 
 class Swarm:
@@ -46,60 +47,44 @@ class Swarm:
         result has one row for each entity of a controlled role, in the order given. `visible[i, j]` says
         whether the i-th controlled agent sees entity j; without it everybody sees everything.
         """
-        position, velocity = _vectors("positions", positions), _vectors("velocities", velocities)
-        count = len(roles)
-        if len(position) != count or len(velocity) != count:
-            raise ValueError(
-                f"{len(position)} positions, {len(velocity)} velocities and {count} roles do not belong together"
-            )
-        if unknown := sorted(set(roles) - set(self.roles)):
-            raise ValueError(f"the policy does not know the role {unknown[0]!r}; it knows {', '.join(self.roles)}")
-        rank = np.array([self.roles.index(role) for role in roles], int)
-        controlled = self.file.layout.controlled
-        agents = np.flatnonzero(rank < controlled)
-        if not len(agents):
-            raise ValueError(f"there is nobody to act for: no entity is {' or '.join(self.controlled_roles)}")
-        if visible is None:
-            seen = np.ones((len(agents), count), bool)
-        else:
-            seen = np.asarray(visible)
-            if seen.dtype != bool or seen.shape != (len(agents), count):
-                raise ValueError(
-                    f"visible must be bool of shape ({len(agents)}, {count}), not {seen.dtype} of {seen.shape}"
-                )
-        order = np.argsort(rank, kind="stable")
-        agent_order = np.argsort(rank[agents], kind="stable")
-        slots = tuple(int((rank == r).sum()) for r in range(len(self.roles)))
-        scene = Scene(
-            jnp.asarray(position[order]),
-            jnp.asarray(velocity[order]),
-            jnp.ones(count, bool),
-            jnp.asarray(seen[agent_order][:, order]),
-            Layout(self.roles, slots, controlled),
-        )
-        actions = np.empty((len(agents), 2), np.float32)
-        actions[agent_order] = np.asarray(self.file.limit(_mean_actions(self.actors, scene)))
-        if not np.isfinite(actions).all():
-            raise ValueError("positions or velocities are too large: the actions are not finite")
-        return actions
+        seen, order = look(self.file.layout, positions, velocities, roles, visible)
+        self.file.check_team(order.team)
+        present = {role: at for at, role in enumerate(self.controlled_roles) if order.team.slots[at]}
+        views = {role: _views(seen, at, order.team.slots) for role, at in present.items()}
+        actions = np.zeros_like(seen.velocity)
+        for role, rows in _mean_actions({role: self.actors[role] for role in present}, views).items():
+            actions[present[role], : len(rows)] = self.file.limit(rows)
+        return order.join(actions)
+
+
+Others = tuple[tuple[AnyArray, ...], ...]  # the fields of Entities, role by role
+Views = tuple[AnyArray, AnyArray, Others]  # the fields of View, with an axis of agents in front
+
+
+def _views(seen: Look, own: int, slots: Sequence[int]) -> Views:
+    """What the agents of one role see, without the slots that fill up."""
+    agents = slots[own]
+    others = tuple(
+        tuple(fields[own, at, :agents, : count - (at == own)] for fields in seen[2:]) for at, count in enumerate(slots)
+    )
+    return seen.position[own, :agents], seen.velocity[own, :agents], others
 
 
 @jax.jit
-def _mean_actions(actors: Actors, scene: Scene) -> Float[Array, "agents 2"]:
-    decisions = decide(actors, scene)
-    return world_actions(scene.layout, decisions, {role: d.mean for role, d in decisions.items()})
+def _mean_actions(actors: Actors, views: dict[str, Views]) -> dict[str, Float[Array, "_ 2"]]:
+    def of_role(role: str) -> Float[Array, "_ 2"]:
+        def one(position: Array, velocity: Array, others: Others) -> Float[Array, "2"]:
+            decision = actors[role](View(position, velocity, tuple(Entities(*fields) for fields in others)))
+            return decision.frame.to_world(decision.mean)
+
+        return jax.vmap(one)(*views[role])
+
+    return {role: of_role(role) for role in views}
 
 
-def _vectors(name: str, values: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # too large for float32: infinite, and refused below
-        array = np.asarray(values, np.float32)
-    if array.ndim != 2 or array.shape[1] != 2:
-        raise ValueError(f"{name} must have the shape (entities, 2), not {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite; row {int(np.flatnonzero(~np.isfinite(array).all(1))[0])} is not")
-    return array
+def load(name: str | Path, seed: int | None = None, nearest: int | None = None) -> Swarm:
+    """A trained policy: `zoo:NAME`, a run folder or a policy file; by default its best seed.
 
-
-def load(name: str | Path, seed: int | None = None) -> Swarm:
-    """A trained policy: `zoo:NAME`, a run folder or a policy file; by default its best seed."""
-    return Swarm(load_policy(name), seed)
+    With `nearest` it looks only at so many entities of each role: for large swarms.
+    """
+    return Swarm(load_policy(name, nearest), seed)

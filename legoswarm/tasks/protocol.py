@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from jaxtyping import Float
 
-from legoswarm.tasks.limits import Limit
+from legoswarm.limits import Limit
 from legoswarm.tasks.particles import Bodies, advance
-from legoswarm.tasks.task import State
 from legoswarm.typing import AnyArray
 
 
@@ -26,12 +26,12 @@ class Protocol:
         """The limit that a task names, or the protocol's own."""
         return Limit.parse(self.limit if limit is None else limit)
 
-    def step(self, state: State, action: Float[AnyArray, "agents 2"], bodies: Bodies) -> State:
-        """One step of particle physics."""
+    def step(self, state: Any, action: Float[AnyArray, "agents 2"], bodies: Bodies) -> Any:
+        """The task state after one step of particle physics."""
         position, velocity = advance(
             state.position, state.velocity, state.exists, action, bodies, velocity_first=self.velocity_first
         )
-        return State(position, velocity, state.exists, state.time + 1)
+        return dataclasses.replace(state, position=position, velocity=velocity, time=state.time + 1)
 
 
 PROTOCOLS = {

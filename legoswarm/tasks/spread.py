@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from legoswarm.configs import option
+from legoswarm.limits import Limit
 from legoswarm.scene import Layout, Scene
-from legoswarm.tasks.limits import Limit
 from legoswarm.tasks.particles import Bodies, distances
 from legoswarm.tasks.protocol import find_protocol
 from legoswarm.tasks.task import State, register_task

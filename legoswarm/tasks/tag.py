@@ -7,20 +7,16 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
 from legoswarm.configs import option
+from legoswarm.limits import Limit
 from legoswarm.scene import Layout, Scene
-from legoswarm.tasks.limits import Limit
+from legoswarm.tasks.chase import CATCH, EVADER_RADIUS, PURSUER_RADIUS, boundary_penalty, chase_bodies, occluded
 from legoswarm.tasks.particles import Bodies, distances
 from legoswarm.tasks.protocol import find_protocol
 from legoswarm.tasks.task import State, register_task
 from legoswarm.typing import AnyArray, namespace
-
-PURSUER_RADIUS = 0.075
-EVADER_RADIUS = 0.05
-CATCH = 10.0
 
 
 @register_task
@@ -75,22 +71,12 @@ class Tag:
     @property
     def radii(self) -> tuple[float, ...]:
         """Each entity's radius."""
-        return (
-            (PURSUER_RADIUS,) * self.pursuers
-            + (EVADER_RADIUS,) * self.evaders
-            + (self.obstacle_radius,) * self.obstacles
-            + (0.02,) * self.arena
-        )
+        return self.bodies.radius + (0.02,) * self.arena
 
     @property
     def bodies(self) -> Bodies:
-        """Pursuers: acceleration 3, speed 1.0. Evaders: 4, 1.3. Obstacles push and stay."""
-        return Bodies(
-            self.radii,
-            acceleration=(3.0,) * self.pursuers + (4.0,) * self.evaders,
-            max_speed=(1.0,) * self.pursuers + (1.3,) * self.evaders,
-            solid=self.pursuers + self.evaders + self.obstacles,
-        )
+        """Those that push: agents and obstacles."""
+        return chase_bodies(self.pursuers, self.evaders, self.obstacles, self.obstacle_radius)
 
     def reset(self, key: PRNGKeyArray) -> State:
         """Agents anywhere in the arena at rest, obstacles within 0.8 (`paper`) or 0.9 (`mpe2`)."""
@@ -162,33 +148,3 @@ class Tag:
             "captures": totals["captures"],
             "capture_share": (totals["captures"] > 0).astype(totals["captures"].dtype),
         }
-
-
-def boundary_penalty(position: Float[AnyArray, "n 2"]) -> Float[AnyArray, " n"]:
-    """For each axis: 0 below |x| = 0.9, 10 (|x| - 0.9) below 1, else min(exp(2 |x| - 2), 10)."""
-    xp = namespace(position)
-    x = xp.abs(position)
-    outside = xp.exp(xp.minimum(2 * x - 2, xp.full_like(x, 3.0)))  # exp(3) > 10: the cap, without overflow
-    outside = xp.minimum(outside, xp.full_like(x, 10.0))
-    return xp.where(x < 0.9, 0.0, xp.where(x < 1.0, 10 * (x - 0.9), outside)).sum(-1)
-
-
-def occluded(
-    position: Float[AnyArray, "n 2"],
-    obstacles: Float[AnyArray, "m 2"],
-    exists: Bool[AnyArray, " m"],
-    radius: float,
-) -> Bool[AnyArray, "n n"]:
-    """Whether the segment from i to j comes within `radius` of the centre of an obstacle that exists.
-
-    Nobody is hidden from itself; an agent inside an obstacle's disc sees and is seen by nobody else.
-    """
-    xp = namespace(position)
-    start = position[:, None, None]
-    along = position[None, :, None] - start
-    to_centre = obstacles[None, None] - start
-    length2 = (along * along).sum(-1)
-    share = (along * to_centre).sum(-1) / xp.maximum(length2, xp.full_like(length2, 1e-12))
-    closest = to_centre - xp.clip(share, 0.0, 1.0)[..., None] * along
-    blocked = ((closest * closest).sum(-1) < radius * radius) & exists[None, None]
-    return blocked.any(-1) & ~np.eye(len(position), dtype=bool)

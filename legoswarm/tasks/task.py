@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 import equinox as eqx
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
+from legoswarm.limits import Limit
 from legoswarm.scene import Layout, Scene
-from legoswarm.tasks.limits import Limit
 from legoswarm.typing import AnyArray
 
 

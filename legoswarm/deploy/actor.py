@@ -1,0 +1,188 @@
+"""LEGO's actors in plain NumPy, for all agents of all controlled roles at once.
+
+They compute what `policies.lego.LegoActor` computes, arranged for few operations on small arrays: actors and encoders
+of all roles side by side, heads as an axis. Axes: hands, controlled roles, roles, agents, (heads,) others, features.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from legoswarm.architecture import LEASH_GAIN, SLOW, TINY, PolicyConfig
+from legoswarm.typing import AnyArray
+
+HIDDEN = np.float32(-1e9)  # added to the attention score of what is not seen: its weight is then exactly zero
+SIDES = np.array([[1, 1], [1, -1]], np.float32)  # what makes a right-handed frame that of the right, or the left hand
+SIDES_OF_FEATURES = SIDES[:, [0, 1, 0, 1]]
+TURNS = np.array([[1, 0, 0, 1], [0, -1, 1, 0]], np.float32)  # x @ TURNS is the frame [x, J x], row by row
+AXES = np.eye(2, dtype=np.float32)
+
+
+class Linear(NamedTuple):
+    """x W + b."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+
+    def __call__(self, x: AnyArray) -> AnyArray:
+        """The map of each row."""
+        return x @ self.weight + self.bias
+
+
+class AttentionLayer(NamedTuple):
+    """x + sigma(heads of softmax(Q K^T) V); for each head, `qkv` gives the scaled query, the key and the value."""
+
+    qkv: np.ndarray
+    sigma: Linear
+
+    def __call__(self, x: AnyArray, penalty: AnyArray) -> AnyArray:
+        """One layer over the others of each role, `penalty` added to the scores."""
+        joined = _normalise(x)[..., None, :, :] @ self.qkv
+        size = self.sigma.weight.shape[-2]
+        query, key, value = (joined[..., at * size : (at + 1) * size] for at in range(3))
+        scores = query @ np.matrix_transpose(key) + penalty
+        weights = np.exp(scores - np.maximum.reduce(scores, axis=-1, keepdims=True))
+        mixed = (weights @ value) / np.add.reduce(weights, axis=-1, keepdims=True)
+        return x + np.maximum(np.add.reduce(mixed @ self.sigma.weight, axis=-3) + self.sigma.bias, 0.0)
+
+
+class Actors(NamedTuple):
+    """The weights of all controlled roles."""
+
+    myself: Linear
+    embed: Linear
+    layers: tuple[AttentionLayer | Linear, ...]  # attention, or deep sets
+    fuse: Linear  # one matrix for each part
+    last: Linear
+    head: Linear
+
+    def __call__(
+        self,
+        config: PolicyConfig,
+        velocity: Float[AnyArray, "controlled agents 2"],
+        others_position: Float[AnyArray, "_ _ agents others 2"],
+        others_velocity: Float[AnyArray, "_ _ _ others 2"],
+        mask: Bool[AnyArray, "controlled roles agents others"],
+    ) -> Float[AnyArray, "controlled agents 2"]:
+        """The mean action of each agent in the world frame, without the limit."""
+        weight = mask.astype(np.float32)
+        count = np.add.reduce(weight, axis=-1)
+        total = np.add.reduce(others_position * weight[..., None], axis=(1, 3))
+        to_centroid = total / (np.add.reduce(count, axis=1)[..., None] + 1)
+        frame = _frame(config, velocity, others_position, weight, to_centroid)
+        if config.nearest:
+            weight = weight * _among_nearest(config.nearest, others_position, mask)
+            count = np.add.reduce(weight, axis=-1)
+        hands = SIDES[: config.hands, None, None]
+        own = (velocity[..., None, :] @ frame)[..., 0, :] * hands
+        turn = frame[:, None]
+        others = np.concatenate([others_position @ turn, others_velocity @ turn], axis=-1)
+        others = others * SIDES_OF_FEATURES[: config.hands, None, None, None, None]
+        local = np.add.reduce(self._mean(config, own, others, weight, count) * hands, axis=0) / config.hands
+        action = (local[..., None, :] @ np.matrix_transpose(frame))[..., 0, :]
+        if config.leash:
+            distance = _norm(to_centroid)[..., None]
+            pull = np.maximum(distance - config.leash, 0.0) / np.maximum(distance, config.leash)
+            action = action + to_centroid * (LEASH_GAIN * pull)
+        return action
+
+    def _mean(
+        self,
+        config: PolicyConfig,
+        own: Float[AnyArray, "hands controlled agents 2"],
+        others: Float[AnyArray, "hands controlled _ agents others 4"],
+        weight: Float[AnyArray, "controlled roles agents others"],
+        count: Float[AnyArray, "controlled roles agents"],
+    ) -> Float[AnyArray, "hands controlled agents 2"]:
+        """The network: each hand's mean action in its own frame."""
+        x = self.embed(others)
+        penalty = ((1 - weight) * HIDDEN)[..., None, None, :]
+        for layer in self.layers:
+            x = layer(x, penalty) if isinstance(layer, AttentionLayer) else layer(np.maximum(x, 0.0))
+        if config.pooling == "max":
+            top = np.maximum.reduce(np.where(weight[..., None] > 0, x, -np.inf), axis=-2)
+            pooled = np.where(count[..., None] > 0, top, 0.0)
+        else:
+            share = weight / np.maximum(count, 1.0)[..., None]
+            pooled = (share[..., None, :] @ x)[..., 0, :]
+        myself = _normalise(np.maximum(self.myself(own), 0.0))
+        parts = np.concatenate([myself[:, :, None], pooled], axis=2)
+        x = np.add.reduce(parts @ self.fuse.weight, axis=2) + self.fuse.bias
+        x = self.last(_normalise(np.maximum(x, 0.0)))
+        return self.head(_normalise(np.maximum(x, 0.0)))
+
+
+def _among_nearest(
+    count: int,
+    position: Float[AnyArray, "_ _ agents others 2"],
+    mask: Bool[AnyArray, "controlled roles agents others"],
+) -> Float[AnyArray, "controlled roles agents others"]:
+    """1 for who has less than `count` others of its role seen closer to the agent."""
+    square = np.where(mask, np.vecdot(position, position), np.inf)
+    closer = (square[..., :, None] > square[..., None, :]).astype(np.float32)
+    return (np.add.reduce(closer, axis=-1) < count).astype(np.float32)
+
+
+def _frame(
+    config: PolicyConfig,
+    velocity: Float[AnyArray, "controlled agents 2"],
+    position: Float[AnyArray, "_ _ agents others 2"],
+    weight: Float[AnyArray, "controlled roles agents others"],
+    to_centroid: Float[AnyArray, "controlled agents 2"],
+) -> Float[AnyArray, "controlled agents 2 2"]:
+    """The frame [x y] of each agent, by the rules of `frames.canonical`."""
+    if config.axis == "none":
+        return AXES + 0 * velocity[..., None]
+    speed = _norm(velocity)[..., None]
+    if config.rest == "global":
+        frame = _right_handed(np.where(speed != 0, velocity, AXES[0]))
+        return _choose(frame, np.vecdot(frame[..., 1], to_centroid))
+    weight = weight * np.vecdot(position, position)
+    outward = np.add.reduce(position * weight[..., None], axis=(1, 3))
+    outward = outward / np.maximum(np.add.reduce(weight, axis=(1, 3)), TINY * TINY)[..., None]
+    x = np.where(speed > 1e-12, velocity, AXES[0])
+    x = np.where(_norm(outward)[..., None] > TINY, outward, x)
+    x = np.where(_norm(to_centroid)[..., None] > TINY, to_centroid, x)
+    candidates = [velocity, outward]
+    if config.axis == "velocity":
+        moving = speed > SLOW
+        x = np.where(moving, velocity, x)
+        candidates.append(np.where(moving, to_centroid, outward))
+    frame = _right_handed(x)
+    side = velocity[..., 0] * 0
+    for candidate in candidates:  # the last one that has a direction other than x's
+        length, aside = _norm(candidate), np.vecdot(frame[..., 1], candidate)
+        side = np.where((length > TINY) & (abs(aside) > TINY * length), aside, side)
+    return _choose(frame, side)
+
+
+def _right_handed(x: Float[AnyArray, "controlled agents 2"]) -> Float[AnyArray, "controlled agents 2 2"]:
+    """The right-handed frame whose first axis has the direction of `x`."""
+    return np.reshape(x / _norm(x)[..., None] @ TURNS, (len(x), -1, 2, 2))
+
+
+def _choose(
+    frame: Float[AnyArray, "controlled agents 2 2"], side: Float[AnyArray, "controlled agents"]
+) -> Float[AnyArray, "controlled agents 2 2"]:
+    """The frame whose second axis points to that side."""
+    return frame * np.where(side[..., None, None] > 0, SIDES[0], SIDES[1])
+
+
+def _normalise(x: AnyArray) -> AnyArray:
+    average = _average(x.shape[-1])
+    centred = x - x @ average
+    return centred / np.sqrt((centred * centred) @ average + 1e-5)
+
+
+@functools.cache
+def _average(width: int) -> Float[np.ndarray, "width 1"]:
+    """x @ this is the mean of the last axis."""
+    return np.full((width, 1), 1 / width, np.float32)
+
+
+def _norm(vectors: Float[AnyArray, "*n 2"]) -> Float[AnyArray, "*n"]:
+    return np.hypot(vectors[..., 0], vectors[..., 1])

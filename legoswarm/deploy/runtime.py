@@ -1,0 +1,178 @@
+"""A trained LEGO policy without JAX: NumPy over the policy file, any team size.
+
+    runtime = load_runtime("zoo:spread")
+    actions = runtime.act(positions, velocities, roles)
+
+`python -m legoswarm.deploy.runtime POLICY` measures how long acting takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from legoswarm.deploy.actor import Actors, AttentionLayer, Linear
+from legoswarm.description import Description, find_policy, read_description, unusable
+from legoswarm.files import FileError, check_array, read_arrays
+from legoswarm.looks import look
+
+
+class Runtime:
+    """A trained policy for a whole team, as `legoswarm.Swarm`; what `load_runtime` gives."""
+
+    def __init__(self, description: Description, actors: Actors, seed: int):
+        self.description = description
+        self.actors = actors
+        self.seed = seed
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles it knows, in their fixed order."""
+        return self.description.layout.roles
+
+    @property
+    def controlled_roles(self) -> tuple[str, ...]:
+        """The roles it acts for."""
+        return self.description.layout.controlled_roles
+
+    def act(
+        self,
+        positions: np.ndarray,
+        velocities: np.ndarray,
+        roles: Sequence[str],
+        visible: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Mean actions in the world frame, limited as in training.
+
+        `positions` and `velocities` are (entities, 2), `roles` names each entity's role, in any order. The
+        result has one row for each entity of a controlled role, in the order given. `visible[i, j]` says
+        whether the i-th controlled agent sees entity j; without it everybody sees everything.
+        """
+        seen, order = look(self.description.layout, positions, velocities, roles, visible)
+        with np.errstate(all="ignore"):  # actions that are not finite are refused
+            actions = self.description.limit(self.actors(self.description.config, *seen[1:]))
+        return order.join(actions)
+
+
+def load_runtime(name: str | Path, seed: int | None = None) -> Runtime:
+    """A trained policy: `zoo:NAME`, a run folder or a policy file; by default its best seed."""
+    weights, about = find_policy(name)
+    description = read_description(about)
+    config = description.config
+    if config.policy != "lego" or config.encoder not in ("attention", "deepsets"):
+        raise unusable(about, f"{config.policy} with the encoder {config.encoder} needs JAX; only lego runs without")
+    at = description.at(seed)
+    arrays = _Arrays(weights, len(description.seeds), at)
+    actors = _read_actors(arrays, description)
+    arrays.check_all_taken(description.layout.controlled_roles)
+    return Runtime(description, actors, description.seeds[at])
+
+
+class _Arrays:
+    """The arrays of one seed by their names in the policy file, each checked when taken."""
+
+    def __init__(self, path: Path, seeds: int, at: int):
+        self.path, self.seeds, self.at = path, seeds, at
+        self.arrays = read_arrays(path)
+        self.taken: set[str] = set()
+
+    def take(self, name: str, *shape: int) -> np.ndarray:
+        """An array of the actors."""
+        if name not in self.arrays:
+            raise self._unfit(name)
+        self.taken.add(name)
+        check_array(self.arrays[name], (self.seeds, *shape), np.dtype(np.float32), name, str(self.path))
+        return self.arrays[name][self.at]
+
+    def linear(self, name: str, inputs: int, outputs: int) -> Linear:
+        """The linear map of that name."""
+        return Linear(self.take(f"{name}/weight", inputs, outputs), self.take(f"{name}/bias", outputs))
+
+    def check_all_taken(self, roles: Sequence[str]) -> None:
+        """Refuse a file with other arrays than an actor has; critics are not looked at."""
+        known = {f"{role}/critic/" for role in roles}
+        left = [name for name in self.arrays if name not in self.taken and not name.startswith(tuple(known))]
+        if left:
+            raise self._unfit(min(left))
+
+    def _unfit(self, name: str) -> FileError:
+        return FileError(f"{self.path} does not fit the architecture it claims: {name!r} is missing or unknown")
+
+
+def _read_actors(arrays: _Arrays, description: Description) -> Actors:
+    """The actors of all controlled roles. This is where the names and shapes of `policies.lego` are known."""
+    config, layout = description.config, description.layout
+    width, parts = config.width, 1 + len(layout.roles)
+    actors = [f"{role}/actor" for role in layout.controlled_roles]
+    encoders = [[f"{actor}/encoder/roles/{at}" for at in range(len(layout.roles))] for actor in actors]
+
+    def of_actors(name: str, inputs: int, outputs: int) -> Linear:
+        linears = [arrays.linear(f"{actor}/{name}", inputs, outputs) for actor in actors]
+        weight, bias = (np.stack(fields) for fields in zip(*linears, strict=True))
+        return Linear(weight, bias[:, None])
+
+    def of_encoders(name: str, inputs: int) -> Linear:
+        linears = [[arrays.linear(f"{encoder}/{name}", inputs, width) for encoder in row] for row in encoders]
+        weight = np.stack([np.stack([linear.weight for linear in row]) for row in linears])
+        bias = np.stack([np.stack([linear.bias for linear in row]) for row in linears])
+        return Linear(weight[:, :, None], bias[:, :, None, None])
+
+    def attention(name: str) -> AttentionLayer:
+        heads, size = config.heads, width // config.heads
+        rows = [[arrays.take(f"{encoder}/{name}/qkv/weight", width, 3 * width) for encoder in row] for row in encoders]
+        qkv = np.array(rows).reshape(len(actors), len(layout.roles), width, 3, heads, size)
+        qkv[..., 0, :, :] *= size**-0.5
+        qkv = np.moveaxis(qkv, 4, 2).reshape(*qkv.shape[:2], 1, heads, width, 3 * size)
+        sigma = of_encoders(f"{name}/sigma", width)
+        return AttentionLayer(qkv, Linear(sigma.weight.reshape(*qkv.shape[:4], size, width), sigma.bias))
+
+    layer = attention if config.encoder == "attention" else functools.partial(of_encoders, inputs=width)
+    fuse = of_actors("encoder/fuse/linears/0", parts * width, width)
+    for actor in actors:
+        arrays.take(f"{actor}/log_std", 2)  # no part of the mean action
+    return Actors(
+        of_actors("encoder/myself/linears/0", 2, width),
+        of_encoders("embed", 4),
+        tuple(layer(f"layers/{at}") for at in range(config.depth)),
+        Linear(fuse.weight.reshape(len(actors), parts, width, width), fuse.bias),
+        of_actors("encoder/fuse/linears/1", width, width),
+        of_actors("head", width, 2),
+    )
+
+
+def measure(runtime: Runtime, team: Sequence[int], calls: int) -> np.ndarray:
+    """Seconds that each of `calls` calls of `act` takes for so many entities of each role."""
+    rng = np.random.default_rng(0)
+    roles = [role for role, count in zip(runtime.roles, team, strict=True) for _ in range(count)]
+    positions, velocities = rng.uniform(-1, 1, (2, len(roles), 2))
+    seconds = np.empty(calls)
+    for at in range(calls):
+        start = time.perf_counter()
+        runtime.act(positions, velocities, roles)
+        seconds[at] = time.perf_counter() - start
+        positions += 0.01 * rng.normal(size=positions.shape)
+    return seconds
+
+
+def main() -> None:
+    """Measure how long acting takes."""
+    parser = argparse.ArgumentParser(prog="python -m legoswarm.deploy.runtime", description="Measure acting.")
+    parser.add_argument("policy", metavar="POLICY", help="a run, a policy file or zoo:NAME")
+    parser.add_argument("--team", type=int, nargs="+", metavar="N", help="entities of each role (default: as trained)")
+    parser.add_argument("--calls", type=int, default=20_000, metavar="N", help="how often (default: 20000)")
+    args = parser.parse_args()
+    runtime = load_runtime(args.policy)
+    team = args.team or runtime.description.layout.slots
+    seconds = measure(runtime, team, args.calls)
+    words = ", ".join(f"{count} {role}" for role, count in zip(runtime.roles, team, strict=True))
+    middle, high, most = (1e3 * np.quantile(seconds, share) for share in (0.5, 0.99, 1.0))
+    print(f"{words}: {args.calls} calls, median {middle:.3f} ms, 99 % below {high:.3f} ms, longest {most:.3f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""The NumPy runtime: it agrees with JAX, needs none of it, is fast, and refuses what JAX refuses."""
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from parity import CASES, SLOTS, TOLERANCE, case
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+from saved import save_small, small_policy
+
+import legoswarm
+from legoswarm.deploy.runtime import load_runtime
+from legoswarm.files import FileError
+from legoswarm.policies import PolicyConfig
+from legoswarm.policies.file import save_policy
+from legoswarm.tasks import Spread, Tag
+
+TAG = Tag(pursuers=2, evaders=1, obstacles=2)
+
+
+@pytest.fixture(scope="module")
+def tag(tmp_path_factory):
+    return save_small(tmp_path_factory.mktemp("policies") / "tag", TAG)
+
+
+@pytest.fixture(scope="module")
+def spread(tmp_path_factory):
+    return save_small(tmp_path_factory.mktemp("policies") / "spread", Spread(agents=3), seeds=(3, 5, 4), best=1)
+
+
+@pytest.fixture
+def copy(spread, tmp_path):
+    """A copy of the policy to be damaged."""
+    return Path(shutil.copytree(spread, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_jax_at_every_team_size(name):
+    known = case(name)
+    runtime = load_runtime(known.path)
+    assert runtime.seed == 5
+    found = [runtime.act(*team) for team, _ in known.teams()]
+    assert max(known.errors(found)) < TOLERANCE
+    assert known.left_out < 0.05
+    sizes = {roles.count(runtime.roles[0]) for (_, _, roles, _), _ in known.teams()}
+    assert sizes == set(range(1, SLOTS + 1))
+
+
+def test_no_option_is_forgotten():
+    """A new option of policies must be followed in deploy/actor.py, or be one that does not change actions."""
+    followed = {"width", "depth", "heads", "encoder", "pooling", "axis", "rest", "hands", "leash", "nearest"}
+    without_effect = {"policy", "critic", "log_std", "precision"}
+    assert {field.name for field in dataclasses.fields(PolicyConfig)} == followed | without_effect
+
+
+def test_the_comparison_can_fail():
+    known = case("default")
+    runtime = load_runtime(known.path, seed=3)
+    found = [runtime.act(*team) for team, _ in known.teams()]
+    assert np.median(list(known.errors(found))) > 0.1
+
+
+def test_entities_in_any_order(tag):
+    runtime, rng = load_runtime(tag), np.random.default_rng(1)
+    roles = np.array(["pursuer"] * 3 + ["evader"] * 2 + ["obstacle"])
+    positions, velocities = rng.uniform(-1, 1, (2, 6, 2))
+    visible = rng.uniform(size=(5, 6)) < 0.7
+    for _ in range(20):
+        order = rng.permutation(6)
+        agents = order[order < 5]
+        found = runtime.act(positions[order], velocities[order], roles[order].tolist(), visible[agents][:, order])
+        expected = runtime.act(positions, velocities, roles.tolist(), visible)[agents]
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_far_from_the_origin(spread):
+    """A thousand kilometres away everybody acts as at home: differences are taken before rounding to float32."""
+    roles = ["agent"] * 3 + ["landmark"] * 3
+    positions, velocities = np.random.default_rng(2).uniform(-1, 1, (2, 6, 2))
+    for policy in (load_runtime(spread), legoswarm.load(spread)):
+        home = policy.act(positions, velocities, roles)
+        np.testing.assert_allclose(policy.act(positions + 1e6, velocities, roles), home, atol=1e-4)
+
+
+def test_a_whisper_of_a_velocity(tmp_path):
+    """At v = 0 the paper's frame is the world's; at any other speed it follows the velocity, be it 1e-30."""
+    config = PolicyConfig(width=8, depth=1, heads=2, axis="velocity", rest="global")
+    folder = save_small(tmp_path / "paper", Spread(agents=2), config=config)
+    policies = load_runtime(folder), legoswarm.load(folder)
+    positions = np.array([[0.0, 0.0], [0.5, 0.2], [-0.3, 0.7]])
+    roles = ["agent", "agent", "landmark"]
+    for speed in (0.0, 1e-30):
+        velocities = np.array([[0.0, speed], [0.6, 0.1], [0.0, 0.0]])
+        found, expected = (policy.act(positions, velocities, roles) for policy in policies)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_seeds(spread):
+    assert load_runtime(spread).seed == 5
+    assert load_runtime(spread, seed=4).seed == 4
+    with pytest.raises(ValueError, match="no seed 6 in this policy; it has 3, 5, 4"):
+        load_runtime(spread, seed=6)
+
+
+ZEROS = np.zeros((3, 2))
+ROLES = ["agent", "agent", "landmark"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (ZEROS + np.nan, ZEROS, ROLES),
+        (ZEROS, ZEROS - np.inf, ROLES),
+        (ZEROS + 1e300, ZEROS, ROLES),
+        (np.array([[0, 0], [3e38, 0], [0, 0]]), ZEROS, ROLES),
+        (np.zeros(3), ZEROS, ROLES),
+        (ZEROS[:2], ZEROS, ROLES),
+        (ZEROS, ZEROS, ["agent", "drone", "agent"]),
+        (ZEROS, ZEROS, ["landmark"] * 3),
+        (ZEROS, ZEROS, ROLES, np.ones((3, 3), bool)),
+        (ZEROS, ZEROS, ROLES, np.ones((2, 3))),
+    ],
+)
+def test_nonsense_is_refused_as_by_jax(spread, arguments):
+    sentences = set()
+    for policy in (load_runtime(spread), legoswarm.load(spread)):
+        with pytest.raises(ValueError) as refusal:  # noqa: PT011
+            policy.act(*arguments)
+        sentences.add(str(refusal.value))
+    assert len(sentences) == 1
+    assert "\n" not in sentences.pop()
+
+
+def test_everybody_at_one_place(spread):
+    assert np.isfinite(load_runtime(spread).act(ZEROS, ZEROS, ROLES)).all()
+
+
+# Files
+
+
+def refused(folder, match):
+    with pytest.raises(FileError, match=match) as refusal:
+        load_runtime(folder)
+    assert "\n" not in str(refusal.value)
+
+
+def test_damaged_weights(copy):
+    path = copy / "policy.safetensors"
+    whole = path.read_bytes()
+    for cut in np.linspace(0, len(whole) - 1, 10, dtype=int):
+        path.write_bytes(whole[:cut])
+        refused(copy, "policy.safetensors is damaged")
+    path.unlink()
+    refused(copy, "holds no policy.safetensors")
+
+
+NAME = "agent/actor/head/weight"
+
+
+@pytest.mark.parametrize(
+    ("edit", "match"),
+    [
+        (lambda t: t.update({NAME: t[NAME][:, :-1].copy()}), r"'agent/actor/head/weight' is float32\[3, 7, 2\], not"),
+        (lambda t: t.update({NAME: t[NAME].astype(np.float64)}), r"is float64\[3, 8, 2\], not float32\[3, 8, 2\]"),
+        (lambda t: t.update({NAME: t[NAME] * np.float32(np.nan)}), "holds values that are not finite"),
+        (lambda t: t.pop(NAME), "'agent/actor/head/weight' is missing or unknown"),
+        (lambda t: t.update({"agent/actor/more": t[NAME]}), "'agent/actor/more' is missing or unknown"),
+        (lambda t: t.update({"drone/critic": t[NAME]}), "'drone/critic' is missing or unknown"),
+    ],
+)
+def test_weights_that_do_not_fit(copy, edit, match):
+    path = copy / "policy.safetensors"
+    tensors = load_tensors(path.read_bytes())
+    edit(tensors)
+    path.write_bytes(save_tensors(tensors))
+    refused(copy, match)
+
+
+def test_damaged_descriptions(copy):
+    path = copy / "policy.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps(about)[:-5])
+    refused(copy, "policy.json is damaged: it is not valid JSON")
+    for field, value in (("width", 0), ("axis", "up"), ("policy", "mappo"), ("encoder", "own")):
+        path.write_text(json.dumps({**about, "policy": {**about["policy"], field: value}}))
+        refused(copy, "policy.json is not a usable policy description")
+    path.unlink()
+    refused(copy, "policy.json does not exist")
+
+
+# Without JAX
+
+
+WITHOUT_JAX = """
+import importlib.abc, sys
+
+class NoJax(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.split(".")[0] in ("jax", "jaxlib", "equinox", "optax"):
+            raise ImportError(f"{name} is not there")
+
+sys.meta_path.insert(0, NoJax())
+import numpy as np
+from legoswarm.deploy.runtime import load_runtime
+
+positions = np.arange(10.0).reshape(5, 2) % 3
+actions = load_runtime(sys.argv[1]).act(positions, 0 * positions, ["pursuer", "obstacle", "evader"] + ["pursuer"] * 2)
+np.save(sys.argv[2], actions)
+assert not [name for name in sys.modules if name.split(".")[0] in ("jax", "jaxlib", "equinox", "optax")]
+"""
+
+
+def test_runs_where_jax_cannot_be_imported(tag, tmp_path):
+    subprocess.run([sys.executable, "-c", WITHOUT_JAX, tag, tmp_path / "actions.npy"], check=True)
+    positions = np.arange(10.0).reshape(5, 2) % 3
+    roles = ["pursuer", "obstacle", "evader", "pursuer", "pursuer"]
+    expected = legoswarm.load(tag).act(positions, 0 * positions, roles)
+    np.testing.assert_allclose(np.load(tmp_path / "actions.npy"), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_three_drones_in_a_millisecond(tmp_path):
+    """Best of several: others take their share of the machine. A program of its own: tests check types all the time."""
+    usual = save_small(tmp_path / "usual", TAG, config=PolicyConfig())
+    command = [sys.executable, "-m", "legoswarm.deploy.runtime", usual, "--team", "2", "1", "2", "--calls", "1000"]
+    medians = []
+    for _ in range(5):
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert said.startswith("2 pursuer, 1 evader, 2 obstacle: 1000 calls")
+        medians.append(float(re.search(r"median ([\d.]+) ms", said)[1]))
+        if medians[-1] < 1:
+            return
+    pytest.fail(f"medians of {medians} ms")
+
+
+def test_one_seed_alone(tmp_path):
+    file = small_policy(Spread(agents=3), seeds=(3, 5, 4), best=1)
+    one = file.only(4)
+    assert (one.seeds, one.best, one.figures) == ((4,), 0, {"return_2c": [file.figures["return_2c"][2]]})
+    for folder, saved in (("all", file), ("one", one)):
+        (tmp_path / folder).mkdir()
+        save_policy(tmp_path / folder, saved)
+    positions = np.array([[0.1, 0.3], [-0.5, 0.2], [0.7, -0.4]])
+    expected = load_runtime(tmp_path / "all", seed=4).act(positions, ZEROS, ROLES)
+    np.testing.assert_array_equal(load_runtime(tmp_path / "one").act(positions, ZEROS, ROLES), expected)
