@@ -9,11 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from legoswarm.description import check_slots
 from legoswarm.evaluate.episodes import evaluate
 from legoswarm.files import FileError
 from legoswarm.policies import Actors
 from legoswarm.policies.act import Swarm
-from legoswarm.policies.file import PolicyFile, check_slots, load_policy
+from legoswarm.policies.file import PolicyFile, load_policy
 from legoswarm.tasks import Task, make_task, task_names
 from legoswarm.trees import over_seeds
 
@@ -26,6 +27,7 @@ def evaluate_policy(
     agents: Sequence[int] | None = None,
     teams: Sequence[str] | None = None,
     opponents: dict[str, str] | None = None,
+    nearest: int | None = None,
     episodes: int = 1000,
     seed: int | None = None,
     episode_seed: int | None = None,
@@ -42,12 +44,15 @@ def evaluate_policy(
         raise ValueError("at least one episode is needed")
     starts = EPISODE_SEED if episode_seed is None else episode_seed
     head_to_head = policy in task_names() or bool(opponents)
-    files = _opponents(policy, opponents or {}) if head_to_head else {"": load_policy(policy)}
+    files = _opponents(policy, opponents or {}) if head_to_head else {"": load_policy(policy, nearest)}
     file = next(iter(files.values()))
     task = _changed(file.make_task(), changes or {})
     if agents is None:
         agents = sorted(set(getattr(task, "sizes", ()))) or None
     tasks = resized(task, agents, teams)
+    for each in files.values():
+        for task in tasks:
+            each.check_team(task.layout)
     if engine == "mpe2":
         if head_to_head:
             raise ValueError("the engine mpe2 runs one policy of Spread, not head to head")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from legoswarm.architecture import PolicyConfig
 from legoswarm.frames import Frame
-from legoswarm.policies.config import PolicyConfig
-from legoswarm.scene import Layout, Scene, View
+from legoswarm.policies.layers import orthogonalise
+from legoswarm.scene import Layout, Scene, View, observe
 
 
 class Decision(eqx.Module):
@@ -63,15 +64,49 @@ class RolePolicy(eqx.Module):
     actor: Actor
     critic: Critic
 
+    def assess(self, scenes: Scene, role: str) -> tuple[Decision, Float[Array, "batch members"]]:
+        """Decisions and values of all members in a batch of scenes: what an update needs.
+
+        A policy whose actor and critic can share work overrides it.
+        """
+
+        def one(scene: Scene, member: Int[Array, ""]) -> tuple[Decision, Float[Array, ""]]:
+            return self.actor(observe(scene, role, member)), self.critic(scene, role, member)
+
+        return over_members(one, scenes, role)
+
+
+def over_members(one: Callable[..., Any], scenes: Scene, role: str, *rows: Any) -> Any:
+    """`one(scene, member, *row)` for every member of a role in every scene of a batch; `rows` are (batch, members)."""
+    index = jnp.arange(scenes.layout.slots[scenes.layout.roles.index(role)])
+    per_scene = jax.vmap(one, in_axes=(None, 0, *[0] * len(rows)))
+    return jax.vmap(per_scene, in_axes=(0, None, *[0] * len(rows)))(scenes, index, *rows)
+
 
 Policies = dict[str, RolePolicy]  # one for each controlled role
 Builder = Callable[..., RolePolicy]
 _BUILDERS: dict[str, Builder] = {}
+_ONE_SIZE: set[str] = set()
 
 
-def register_policy(name: str, build: Builder) -> None:
-    """Make `build(config, layout, role, *, key) -> RolePolicy` known as `--policy name`."""
+def register_policy(name: str, build: Builder, *, one_size: bool = False) -> None:
+    """Make `build(config, layout, role, *, key) -> RolePolicy` known as `--policy name`.
+
+    A policy of `one_size` has weights that depend on the layout's slots: it acts for no other team than its own.
+    """
     _BUILDERS[name] = build
+    (_ONE_SIZE.add if one_size else _ONE_SIZE.discard)(name)
+
+
+def check_team(policy: str, trained: Layout, team: Layout) -> None:
+    """Refuse another team than the one it was trained with for a policy of one size."""
+    if policy in _ONE_SIZE and team.slots != trained.slots:
+        raise ValueError(f"{policy} acts only for the team it was trained with ({_words(trained)}), not {_words(team)}")
+
+
+def _words(layout: Layout) -> str:
+    """How many of each role, such as `3 agents, 1 landmark`."""
+    return ", ".join(f"{n} {role}{'s' * (n != 1)}" for role, n in zip(layout.roles, layout.slots, strict=True))
 
 
 def policy_names() -> list[str]:
@@ -86,4 +121,14 @@ def make_policies(config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) ->
     build = _BUILDERS[config.policy]
     roles = layout.controlled_roles
     keys = jax.random.split(key, len(roles))
-    return {role: build(config, layout, role, key=k) for role, k in zip(roles, keys, strict=True)}
+    policies = {role: build(config, layout, role, key=k) for role, k in zip(roles, keys, strict=True)}
+    return orthogonalise(policies)
+
+
+def count_parameters(policies: Policies) -> dict[str, int]:
+    """The numbers that all actors, and all critics, of one seed learn."""
+    parts = {
+        "actor": [policy.actor for policy in policies.values()],
+        "critic": [policy.critic for policy in policies.values()],
+    }
+    return {name: sum(leaf.size for leaf in jax.tree.leaves(part)) for name, part in parts.items()}

@@ -30,6 +30,7 @@ def watch(
     swarm = load(policy, seed)
     sizes = None if agents is None else [agents]
     task = resized(swarm.file.make_task(), sizes, None if teams is None else [teams])[0]
+    swarm.file.check_team(task.layout)
     trajectory = jax.jit(lambda actors, key: play(task, actors, task.reset(key)))(swarm.actors, jax.random.key(episode))
     animate(task, trajectory, Path(out), axes=axes, arrows=arrows)
     return Path(out)

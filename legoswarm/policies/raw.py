@@ -1,0 +1,52 @@
+"""Actor and critic on the raw observation: the world's axes, and the agent's own position in the world."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from legoswarm.architecture import PolicyConfig
+from legoswarm.frames import make_frame
+from legoswarm.policies.layers import Linear
+from legoswarm.policies.leash import pull_back
+from legoswarm.policies.lego import ViewEncoder
+from legoswarm.policies.policy import Decision
+from legoswarm.scene import Scene, View, observe
+
+
+class RawActor(eqx.Module):
+    """a ~ N(head(encoder(O_i)), sigma^2) in the world's axes, the mean on the same leash as LEGO's."""
+
+    encoder: ViewEncoder
+    head: Linear
+    log_std: Float[Array, "2"]
+    config: PolicyConfig = eqx.field(static=True)
+
+    def __init__(self, config: PolicyConfig, encoder: ViewEncoder, *, key: PRNGKeyArray):
+        self.encoder = encoder
+        self.head = Linear(config.width, 2, gain=0.01, key=key)
+        self.log_std = jnp.full(2, config.log_std)
+        self.config = config
+
+    def __call__(self, view: View) -> Decision:
+        """Decide from one agent's observation."""
+        mean = self.head(self.encoder(view)) + pull_back(view, self.config.leash)
+        return Decision(mean, self.log_std, make_frame(view, "none"))
+
+
+class RawCritic(eqx.Module):
+    """V_i of the full state (or, for IPPO, the observation) relative to the agent, in the world's axes."""
+
+    encoder: ViewEncoder
+    head: Linear
+    config: PolicyConfig = eqx.field(static=True)
+
+    def __init__(self, config: PolicyConfig, encoder: ViewEncoder, *, key: PRNGKeyArray):
+        self.encoder = encoder
+        self.head = Linear(config.width, 1, gain=1.0, key=key)
+        self.config = config
+
+    def __call__(self, scene: Scene, role: str, member: Int[Array, ""]) -> Float[Array, ""]:
+        """The value for one agent."""
+        return self.head(self.encoder(observe(scene, role, member, full=self.config.critic == "full")))[0]
