@@ -58,9 +58,9 @@ def number(text: str) -> float:
 _READERS = {int: whole, float: number, str: str}
 
 
-def add_options(parser: argparse.ArgumentParser, cls: Any, title: str) -> None:
+def add_options(parser: argparse.ArgumentParser, cls: Any, title: str, description: str | None = None) -> None:
     """One option for each field of a configuration class; defaults stay with the class."""
-    group = parser.add_argument_group(title)
+    group = parser.add_argument_group(title, description)
     kinds = field_kinds(cls)
     for field in dataclasses.fields(cls):
         kind = kinds[field.name]

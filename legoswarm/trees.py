@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from legoswarm.files import FileError
+from legoswarm.files import FileError, check_array
 
 Tree = TypeVar("Tree")
 
@@ -29,13 +29,7 @@ def rebuild(skeleton: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
     for name, like in wanted.items():
         array = arrays[name]
         expected = jax.eval_shape(_raw, like)
-        if array.shape != expected.shape or array.dtype != expected.dtype:
-            raise FileError(
-                f"{source} does not fit the architecture it claims: {name!r} is {array.dtype}{list(array.shape)},"
-                f" not {expected.dtype}{list(expected.shape)}"
-            )
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            raise FileError(f"{source} is damaged: {name!r} holds values that are not finite")
+        check_array(array, expected.shape, expected.dtype, name, source)
         leaf = jax.numpy.asarray(array)
         leaves.append(jax.random.wrap_key_data(leaf) if _is_key(like) else leaf)
     return jax.tree_util.tree_unflatten(treedef, leaves)
@@ -50,6 +44,20 @@ def over_seeds(fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     if jax.default_backend() == "cpu":
         return lambda trees: jax.lax.map(fun, trees)
     return jax.vmap(fun)
+
+
+def on_cpu(fun: Callable[..., Tree], *args: Any) -> Tree:
+    """`fun` computed on the CPU, its result put where JAX computes by default.
+
+    For what starts a run: GPUs need seconds to load what decomposes a few small matrices.
+    """
+    home = jax.devices()[0]
+    try:
+        cpu = jax.devices("cpu")[0]
+    except RuntimeError:  # JAX was told to leave the CPU alone
+        cpu = home
+    with jax.default_device(cpu):
+        return jax.device_put(fun(*jax.device_put(args, cpu)), home)
 
 
 def _raw(leaf: Any) -> Any:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legoswarm.policies import PolicyConfig, make_policies, register_encoder, sets
+from legoswarm.policies.fused import MANY
 from legoswarm.policies.sets import FEATURES, AttentionLayer, make_encoder, pool
 from legoswarm.scene import Layout
 
@@ -121,16 +122,12 @@ class TestPooling:
 def attention_in_loops(layer, x, mask):
     """Equations 7 and 8 in float64, one pair of nodes and one head at a time; normalised before, sigma after."""
 
-    def affine(linear, rows):
-        return rows @ np.asarray(linear.weight, float) + np.asarray(linear.bias, float)
-
     x = np.asarray(x, float)
     width, heads = x.shape[1], layer.heads
     d = width // heads
     centred = x - x.mean(-1, keepdims=True)
     deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
-    normed = centred / deviation * np.asarray(layer.norm.scale, float) + np.asarray(layer.norm.shift, float)
-    query, key, value = (affine(linear, normed) for linear in (layer.query, layer.key, layer.value))
+    query, key, value = np.split(centred / deviation @ np.asarray(layer.qkv.weight, float), 3, axis=1)
     result = x.copy()
     for u in range(len(x)):
         heard = np.zeros(width)
@@ -140,7 +137,7 @@ def attention_in_loops(layer, x, mask):
             total = sum(np.exp(score) for score in alpha.values())
             for v, score in alpha.items():
                 heard[part] += np.exp(score) / total * value[v, part]
-        result[u] += np.maximum(affine(layer.sigma, heard), 0)
+        result[u] += np.maximum(heard @ np.asarray(layer.sigma.weight, float) + np.asarray(layer.sigma.bias, float), 0)
     return result
 
 
@@ -152,7 +149,7 @@ def test_attention_layer_equals_the_equations(heads):
     layer = jax.tree.unflatten(
         tree, [leaf + jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32) for leaf in leaves]
     )
-    for slots in (1, 2, 5):
+    for slots in (1, 2, 5, MANY + 9):
         x = rng.normal(size=(slots, 16)).astype(np.float32)
         mask = rng.uniform(size=slots) < 0.7
         mask[0] = True

@@ -19,11 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenes import SPREAD, TAG, near_tie, orthogonal, pad, permute, random_scene, stack, transform
 
+from legoswarm.limits import Limit
 from legoswarm.policies import PolicyConfig, make_policies
 from legoswarm.policies.file import load_policy
 from legoswarm.policies.team import decide, join, world_actions
 from legoswarm.scene import Layout
-from legoswarm.tasks.limits import Limit
 
 TOLERANCE = 1e-4
 LIMITS = (Limit(), Limit("disc", 0.8))

@@ -23,7 +23,7 @@ from legoswarm.learn.mappo import (
 )
 from legoswarm.learn.rollout import Transition, collect
 from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.policies import PolicyConfig, RolePolicy, make_policies
+from legoswarm.policies import PolicyConfig, make_policies
 from legoswarm.scene import Layout
 from legoswarm.tasks import Spread, Tag
 
@@ -157,7 +157,8 @@ class TestValueNorm:
 
 
 def both_losses(policy, batch, config):
-    return actor_loss(policy.actor, batch, "agent", config), critic_loss(policy.critic, batch, "agent", config)
+    decisions, values = policy.assess(batch.scene, "agent")
+    return actor_loss(decisions, batch, config), critic_loss(values, batch, config)
 
 
 def sum_of_losses(policy, batch, config):
@@ -440,8 +441,7 @@ def test_an_update_is_one_step_of_adam():
         _, key_collect, _ = jax.random.split(state.key, 3)
         _, rollout = collect(Yard(), {"agent": policy.actor}, state.worlds, key_collect, mappo.rollout)
         _, batch = _prepare(mappo, state.learners["agent"], rollout, "agent")
-        actor = jax.grad(actor_loss, has_aux=True)(policy.actor, batch, "agent", mappo)[0]
-        return RolePolicy(actor, jax.grad(critic_loss, has_aux=True)(policy.critic, batch, "agent", mappo)[0])
+        return jax.grad(sum_of_losses)(policy, batch, mappo)
 
     gradients = compiled(by_hand, state)(state)
     after, _ = compiled(program.advance, state, jnp.array(1))(state, jnp.array(1))

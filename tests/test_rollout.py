@@ -203,7 +203,8 @@ def test_the_first_epoch_starts_at_a_ratio_of_one(spread):
     def check(rollout):
         _, batch = _prepare(config, learner, rollout, "agent")
         stored = jnp.where(batch.mask, batch.log_prob, 0.0)
-        return actor_loss(policies["agent"].actor, batch, "agent", config)[1], jnp.abs(stored).max()
+        decisions, _ = policies["agent"].assess(batch.scene, "agent")
+        return actor_loss(decisions, batch, config)[1], jnp.abs(stored).max()
 
     info, size = compiled(check, rollout)(rollout)
     assert size > 3

@@ -17,7 +17,7 @@ from legoswarm.learn.progress import Progress
 from legoswarm.learn.train import CAUSES, TrainState, make_train
 from legoswarm.policies import Policies
 from legoswarm.policies.file import PolicyFile, load_policy, save_policy
-from legoswarm.trees import over_seeds
+from legoswarm.trees import on_cpu, over_seeds
 
 CHUNKS = 100  # how often a run reports; a chunk is one call of the compiled program
 CHECKPOINT_SECONDS = 20.0
@@ -57,6 +57,7 @@ def _warm_start(config: RunConfig) -> Policies:
         raise FileError(f"{config.start} has another architecture than this run: {to_json(file.config)}")
     if file.layout.roles != config.train.task.layout.roles:
         raise FileError(f"{config.start} knows the roles {file.layout.roles}, the task has others")
+    file.check_team(config.train.task.layout)
     lost = set(file.notes.get("diverged", ()))
     healthy = [at for at, seed in enumerate(file.seeds) if seed not in lost and at != file.best]
     order = np.array([file.best, *healthy])
@@ -76,7 +77,7 @@ def _run(
         lambda state, key: over_seeds(lambda one: program.evaluate(one, key, config.eval_episodes))(state)
     )
     checkpoint = folder.load_checkpoint(jax.eval_shape(init, keys, warm))
-    state = init(keys, warm) if checkpoint is None else checkpoint
+    state = on_cpu(init, keys, warm) if checkpoint is None else checkpoint
     done = _iteration(state)
     healthy = np.asarray(state.healthy)
     if healthy.any():

@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from legoswarm.configs import option
 from legoswarm.learn.advantage import generalised_advantages
 from legoswarm.learn.rollout import Transition
-from legoswarm.policies.policy import Actor, Critic, RolePolicy
-from legoswarm.scene import Scene, observe
+from legoswarm.policies.policy import Decision, RolePolicy, over_members
+from legoswarm.scene import Scene
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +26,10 @@ class MappoConfig:
     rollout: int = option(25, "steps between updates")
     epochs: int = option(5, "passes over each rollout")
     minibatches: int = option(4, "parts of each pass")
-    lr: float = option(5e-4, "learning rate")
+    lr: float = option(6e-4, "learning rate")
     anneal: bool = option(True, "let the learning rate fall linearly to zero")
     clip: float = option(0.2, "clipping range of policy and value")
-    entropy: float = option(0.0, "weight of the entropy bonus")
+    entropy: float = option(0.01, "weight of the entropy bonus")
     gamma: float = option(0.99, "discount")
     lam: float = option(0.95, "lambda of the advantage estimate")
     grad_norm: float = option(10.0, "largest gradient norm")
@@ -134,14 +134,14 @@ def improve(
     def epoch(carry: tuple[RolePolicy, optax.OptState, optax.OptState], key: PRNGKeyArray):
         def step(carry, minibatch: Batch):
             policy, actor_opt, critic_opt = carry
-            actor_grads, actor_info = jax.grad(actor_loss, has_aux=True)(policy.actor, minibatch, role, config)
-            critic_grads, critic_info = jax.grad(critic_loss, has_aux=True)(policy.critic, minibatch, role, config)
+            grads, info = jax.grad(losses, has_aux=True)(policy, minibatch, role, config)
             with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
-                actor_steps, actor_opt = optimizer.update(actor_grads, actor_opt)
-                critic_steps, critic_opt = optimizer.update(critic_grads, critic_opt)
-            steps: Any = RolePolicy(actor_steps, critic_steps)  # pyright: ignore[reportArgumentType]
-            policy = eqx.apply_updates(policy, steps)
-            return (policy, actor_opt, critic_opt), {**actor_info, **critic_info}
+                actor_steps, actor_opt = optimizer.update(grads.actor, actor_opt)
+                critic_steps, critic_opt = optimizer.update(grads.critic, critic_opt)
+            networks: Any = (policy.actor, policy.critic)
+            networks = eqx.apply_updates(networks, (actor_steps, critic_steps))
+            policy = eqx.tree_at(lambda p: (p.actor, p.critic), policy, networks)
+            return (policy, actor_opt, critic_opt), info
 
         return jax.lax.scan(step, carry, _split(batch, config.minibatches, key))
 
@@ -151,14 +151,18 @@ def improve(
     return Learner(policy, actor_opt, critic_opt, norm), {name: values.mean() for name, values in info.items()}
 
 
-def actor_loss(actor: Actor, batch: Batch, role: str, config: MappoConfig) -> tuple[Array, dict[str, Array]]:
+def losses(policy: RolePolicy, batch: Batch, role: str, config: MappoConfig) -> tuple[Array, dict[str, Array]]:
+    """Both losses in one sum: actor and critic share no parameters, so each gets its own gradient."""
+    decisions, values = policy.assess(batch.scene, role)
+    actor, actor_info = actor_loss(decisions, batch, config)
+    critic, critic_info = critic_loss(values, batch, config)
+    return actor + critic, {**actor_info, **critic_info}
+
+
+def actor_loss(decisions: Decision, batch: Batch, config: MappoConfig) -> tuple[Array, dict[str, Array]]:
     """-min(rho A, clip(rho) A) - c H over the agents of a role."""
-
-    def one(scene: Scene, member: Array, local: Array) -> tuple[Array, Array]:
-        decision = actor(observe(scene, role, member))
-        return decision.log_prob(local), decision.entropy()
-
-    log_prob, entropy = _over_members(one, batch.scene, batch.local)
+    log_prob = jax.vmap(jax.vmap(lambda decision, local: decision.log_prob(local)))(decisions, batch.local)
+    entropy = jax.vmap(jax.vmap(lambda decision: decision.entropy()))(decisions)
     log_ratio = jnp.clip(log_prob - batch.log_prob, -20.0, 20.0)  # a ratio of e^20 is clipped anyway; inf is not
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
@@ -169,13 +173,10 @@ def actor_loss(actor: Actor, batch: Batch, role: str, config: MappoConfig) -> tu
     return loss, {"actor_loss": loss, "entropy": entropy, "kl": kl}
 
 
-def critic_loss(critic: Critic, batch: Batch, role: str, config: MappoConfig) -> tuple[Array, dict[str, Array]]:
+def critic_loss(
+    value: Float[Array, "batch members"], batch: Batch, config: MappoConfig
+) -> tuple[Array, dict[str, Array]]:
     """Huber loss of normalised values, the larger of the plain and the clipped one."""
-
-    def one(scene: Scene, member: Array) -> Array:
-        return critic(scene, role, member)
-
-    value = _over_members(one, batch.scene, members=batch.mask.shape[1])
     loss = optax.huber_loss(value, batch.target, delta=config.huber)
     if config.clip_value:
         near = batch.value + jnp.clip(value - batch.value, -config.clip, config.clip)
@@ -190,25 +191,14 @@ def masked_mean(values: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Ar
     return (values * weight).sum() / jnp.maximum(weight.sum(), 1.0)
 
 
-def _over_members(one, scene: Scene, *args: Array, members: int | None = None):
-    """Apply `one(scene, member, *args)` to every member of every row."""
-    index = jnp.arange(args[0].shape[1] if members is None else members)
-    per_row = jax.vmap(one, in_axes=(None, 0, *[0] * len(args)))
-    return jax.vmap(per_row, in_axes=(0, None, *[0] * len(args)))(scene, index, *args)
-
-
 def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: str) -> tuple[ValueNorm, Batch]:
     """Values, advantages and returns of a rollout, flattened to one row for each environment step."""
     block = rollout.scene.layout.block(role)
-    members = block.stop - block.start
     mask = rollout.scene.exists[..., block]
     mean, deviation = learner.norm.statistics()
 
     def values(scenes: Scene) -> Array:
-        def of_row(scene: Scene) -> Array:
-            return _over_members(lambda s, m: learner.policy.critic(s, role, m), scene, members=members)
-
-        return jax.vmap(of_row)(scenes)
+        return jax.vmap(lambda row: over_members(lambda s, m: learner.policy.critic(s, role, m), row, role))(scenes)
 
     value, next_value = values(rollout.scene), values(rollout.next_scene)
     per_member = jax.tree.map(

@@ -2,66 +2,77 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from legoswarm.policies.fused import normalise
+
 RELU_GAIN = 2**0.5
+Tree = TypeVar("Tree")
 
 
 class Linear(eqx.Module):
-    """x W + b, with W stored (in, out) so that batches give plain matrix products without transposes."""
+    """x W + b, with W stored (in, out) so that batches give plain matrix products without transposes.
+
+    W starts as a Gaussian; `orthogonalise` makes it `gain` times an orthogonal matrix.
+    """
 
     weight: Float[Array, "inputs outputs"]
-    bias: Float[Array, " outputs"]
+    bias: Float[Array, " outputs"] | None
+    gain: float = eqx.field(static=True)
 
-    def __init__(self, inputs: int, outputs: int, *, gain: float = RELU_GAIN, key: PRNGKeyArray):
-        self.weight = jax.nn.initializers.orthogonal(gain)(key, (inputs, outputs))
-        self.bias = jnp.zeros(outputs)
+    def __init__(self, inputs: int, outputs: int, *, gain: float = RELU_GAIN, bias: bool = True, key: PRNGKeyArray):
+        self.weight = jax.random.normal(key, (inputs, outputs))
+        self.bias = jnp.zeros(outputs) if bias else None
+        self.gain = gain
 
     def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
-        """The affine map of one vector."""
-        return x @ self.weight + self.bias
+        """The affine map of one vector, in its precision; sums are float32."""
+        product = x @ self.weight.astype(x.dtype)
+        return product if self.bias is None else (product.astype(self.bias.dtype) + self.bias).astype(x.dtype)
 
 
-class LayerNorm(eqx.Module):
-    """(x - mean) / deviation, scaled and shifted."""
+def orthogonalise(tree: Tree) -> Tree:
+    """Make every `Linear` of a tree orthogonal, with one batched decomposition for each shape: they compile slowly."""
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=lambda node: isinstance(node, Linear))
+    places = collections.defaultdict(list)
+    for at, leaf in enumerate(leaves):
+        if isinstance(leaf, Linear):
+            places[leaf.weight.shape].append(at)
+    for (inputs, outputs), group in places.items():
+        stack = jnp.stack([leaves[at].weight for at in group])
+        stack = stack if inputs >= outputs else stack.mT
+        q, r = jnp.linalg.qr(stack)
+        q = q * jnp.where(jnp.diagonal(r, axis1=-2, axis2=-1) < 0, -1.0, 1.0)[:, None]  # else not uniform
+        for at, matrix in zip(group, q if inputs >= outputs else q.mT, strict=True):
+            leaves[at] = eqx.tree_at(lambda linear: linear.weight, leaves[at], leaves[at].gain * matrix)
+    return jax.tree.unflatten(treedef, leaves)
 
-    scale: Float[Array, " width"]
-    shift: Float[Array, " width"]
 
-    def __init__(self, width: int):
-        self.scale, self.shift = jnp.ones(width), jnp.zeros(width)
-
-    def __call__(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
-        """Normalise one vector."""
-        centred = x - x.mean()
-        return centred * jax.lax.rsqrt((centred * centred).mean() + 1e-5) * self.scale + self.shift
+def storage(precision: str) -> jnp.dtype:
+    """The type of arrays that a precision names; `auto` is bfloat16 on GPUs, where memory traffic is the limit."""
+    short = precision == "bfloat16" or (precision == "auto" and jax.default_backend() == "gpu")
+    return jnp.dtype(jnp.bfloat16 if short else jnp.float32)
 
 
 class Perceptron(eqx.Module):
-    """Linear, ReLU, LayerNorm, for each width in turn."""
+    """Linear, ReLU, layer normalisation, for each width in turn."""
 
     linears: tuple[Linear, ...]
-    norms: tuple[LayerNorm, ...]
 
-    def __init__(
-        self,
-        inputs: int,
-        widths: Sequence[int],
-        *,
-        key: PRNGKeyArray,
-    ):
+    def __init__(self, inputs: int, widths: Sequence[int], *, key: PRNGKeyArray):
         keys = jax.random.split(key, max(len(widths), 1))
         sizes = (inputs, *widths)
         self.linears = tuple(Linear(a, b, key=k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
-        self.norms = tuple(LayerNorm(width) for width in widths)
 
     def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
         """The last layer's features of one vector."""
-        for linear, norm in zip(self.linears, self.norms, strict=True):
-            x = norm(jax.nn.relu(linear(x)))
+        for linear in self.linears:
+            x = normalise(jax.nn.relu(linear(x)))
         return x

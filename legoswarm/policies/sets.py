@@ -15,8 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from legoswarm.policies.config import PolicyConfig
-from legoswarm.policies.layers import LayerNorm, Linear
+from legoswarm.architecture import PolicyConfig
+from legoswarm.policies.fused import attention, normalise
+from legoswarm.policies.layers import Linear, storage
+from legoswarm.scene import Entities
 
 FEATURES = 4  # position and velocity in the agent's frame
 
@@ -33,33 +35,19 @@ class SetEncoder(Protocol):
 class AttentionLayer(eqx.Module):
     """x + sigma(concatenated heads of softmax(Q K^T / sqrt(d_h)) V), sigma a linear map and ReLU (equations 7, 8)."""
 
-    norm: LayerNorm
-    query: Linear
-    key: Linear
-    value: Linear
+    qkv: Linear  # the three projections beside each other: one matrix product instead of three
     sigma: Linear
     heads: int = eqx.field(static=True)
 
     def __init__(self, width: int, heads: int, *, key: PRNGKeyArray):
-        key_q, key_k, key_v, key_sigma = jax.random.split(key, 4)
-        self.norm = LayerNorm(width)
-        self.query, self.key, self.value = (Linear(width, width, gain=1.0, key=k) for k in (key_q, key_k, key_v))
+        key_qkv, key_sigma = jax.random.split(key)
+        self.qkv = Linear(width, 3 * width, gain=3**0.5, bias=False, key=key_qkv)
         self.sigma = Linear(width, width, key=key_sigma)
         self.heads = heads
 
     def __call__(self, x: Float[Array, "n width"], mask: Bool[Array, " n"]) -> Float[Array, "n width"]:
-        """One layer over all entities of a role; masked entities are attended by nobody."""
-        normed = jax.vmap(self.norm)(x)
-
-        def split(linear: Linear) -> Float[Array, "n heads d"]:
-            return jax.vmap(linear)(normed).reshape(len(x), self.heads, x.shape[1] // self.heads)
-
-        q, k, v = split(self.query), split(self.key), split(self.value)
-        # A handful of entities: sums of products fuse into one loop, tiny batched matrix products do not.
-        scores = (q[:, None] * k[None]).sum(-1) / q.shape[-1] ** 0.5
-        scores = jnp.where(mask[None, :, None], scores, jnp.finfo(scores.dtype).min)
-        weights = jax.nn.softmax(scores, axis=1)
-        mixed = (weights[..., None] * v[None]).sum(1).reshape(x.shape)
+        """One layer over all entities of a role, in the precision of `x`."""
+        mixed = attention(jax.vmap(self.qkv)(normalise(x)), mask, self.heads)
         return x + jax.nn.relu(jax.vmap(self.sigma)(mixed))
 
 
@@ -69,19 +57,20 @@ class Attention(eqx.Module):
     embed: Linear
     layers: tuple[AttentionLayer, ...]
     pooling: str = eqx.field(static=True)
+    precision: str = eqx.field(static=True)
 
     def __init__(self, config: PolicyConfig, *, key: PRNGKeyArray):
         key_embed, *keys = jax.random.split(key, config.depth + 1)
         self.embed = Linear(FEATURES, config.width, key=key_embed)
         self.layers = tuple(AttentionLayer(config.width, config.heads, key=k) for k in keys)
-        self.pooling = config.pooling
+        self.pooling, self.precision = config.pooling, config.precision
 
     def __call__(self, features: Float[Array, "n 4"], mask: Bool[Array, " n"]) -> Float[Array, " width"]:
         """Attend, then pool."""
-        x = jax.vmap(self.embed)(features)
+        x = jax.vmap(self.embed)(features).astype(storage(self.precision))
         for layer in self.layers:
             x = layer(x, mask)
-        return pool(x, mask, self.pooling)
+        return pool(x.astype(features.dtype), mask, self.pooling)
 
 
 class DeepSets(eqx.Module):
@@ -114,6 +103,15 @@ def pool(x: Float[Array, "n width"], mask: Bool[Array, " n"], pooling: str) -> F
         return jnp.where(mask.any(), top, 0.0)
     weight = mask.astype(x.dtype)
     return (x * weight[:, None]).sum(0) / jnp.maximum(weight.sum(), 1.0)
+
+
+def nearest(others: Entities, count: int) -> Entities:
+    """The `count` entities closest to the agent; all of them if `count` is 0 or there are no more."""
+    if not 0 < count < len(others.mask):
+        return others
+    square = (others.position * others.position).sum(-1)
+    _, index = jax.lax.top_k(jnp.where(others.mask, -square, -jnp.inf), count)
+    return jax.tree.map(lambda values: values[index], others)
 
 
 _ENCODERS: dict[str, Callable[..., SetEncoder]] = {"attention": Attention, "deepsets": DeepSets}

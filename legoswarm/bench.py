@@ -1,0 +1,271 @@
+"""`legoswarm bench`: training, compilation, worlds alone, acting, forward passes, and seconds to a given return."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import itertools
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
+
+from legoswarm.learn.defaults import mappo_config
+from legoswarm.learn.folder import environment
+from legoswarm.learn.train import TrainConfig, make_train
+from legoswarm.policies import PolicyConfig, count_parameters, decide, make_policies
+from legoswarm.policies.act import Swarm
+from legoswarm.policies.file import load_policy
+from legoswarm.scene import observe
+from legoswarm.tasks import Spread, State, Task
+from legoswarm.trees import on_cpu, over_seeds
+
+Row = dict[str, Any]
+
+
+def bench(
+    *,
+    policies: Sequence[str],
+    agents: Sequence[int],
+    seeds: Sequence[int],
+    steps: int,
+    width: int,
+    depth: int,
+    mappo: dict[str, Any],
+    until: float | None = None,
+    worlds: int | None = None,
+    forward: int | None = None,
+    acting: str | None = None,
+    entities: int = 1000,
+    nearest: int = 0,
+    command: str = "",
+) -> dict[str, Any]:
+    """What the command measures, with what it depends on; training always beside the MLP policy of the same width."""
+
+    def config(policy: str, count: int) -> TrainConfig:
+        architecture = PolicyConfig(policy=policy, width=width, depth=depth)
+        return TrainConfig(Spread(agents=count), architecture, mappo_config(policy, **mappo), steps)
+
+    rows: list[Row] = []
+    if acting is not None:
+        rows = [acting_time(acting, entities, nearest)]
+    elif worlds is not None:
+        rows = [world_speed(Spread(agents=count), worlds) for count in agents]
+    elif forward is not None:
+        rows = [forward_speed(config(policy, count), forward) for count in agents for policy in policies]
+    elif until is not None:
+        rows = [seconds_to_return(config(policy, agents[0]), seeds[0], until) for policy in policies]
+    else:
+        measured = [*policies, *(["mappo"] if "mappo" not in policies else [])]
+        for count, side_by_side in itertools.product(agents, seeds):
+            group = [training_speed(config(policy, count), side_by_side) for policy in measured]
+            reference = group[measured.index("mappo")]["env_steps_per_second"]
+            rows += [{**row, "speed_over_mappo": row["env_steps_per_second"] / reference} for row in group]
+    return {"command": command, "date": datetime.date.today().isoformat(), "rows": rows, **environment()}
+
+
+def format_bench(report: dict[str, Any]) -> str:
+    """The rows as a table for people."""
+    names = [name for name, value in report["rows"][0].items() if not isinstance(value, list)]
+
+    def cell(value: Any) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    # More figures than rows: each figure gets a line, each row a column.
+    columns = [names, *([cell(row[name]) for name in names] for row in report["rows"])]
+    widths = [max(map(len, column)) for column in columns]
+    lines = zip(*columns, strict=True)
+    body = ["  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join([*body, f"{report['hardware']['device']}; jax {report['versions']['jax']}"])
+
+
+def training_speed(config: TrainConfig, seeds: int) -> Row:
+    """Compile seconds cold and from the cache, then one run of `config.steps` steps a seed after a short warm-up."""
+    program = make_train(config)
+    keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
+    init = jax.jit(jax.vmap(lambda key: program.init(key)))
+    advance = jax.jit(lambda state, count: over_seeds(lambda one: program.advance(one, count))(state))
+
+    def begin() -> Any:
+        """All that happens before the first step."""
+        state = on_cpu(init, keys)
+        return state, advance.lower(state, jnp.array(1)).compile()
+
+    with _fresh_cache():
+        cold, _ = _timed(begin)
+        jax.clear_caches()
+        cached, (state, compiled) = _timed(begin)
+    state, _ = compiled(state, jnp.array(2))
+    seconds, _ = _timed(lambda: compiled(state, jnp.array(config.iterations)))
+    steps = config.iterations * config.mappo.batch * seeds
+    layout = config.task.layout
+    parameters = count_parameters(make_policies(config.policy, layout, key=jax.random.key(0)))
+    return {
+        "kind": "training",
+        "policy": config.policy.policy,
+        "agents": layout.agents,
+        "seeds": seeds,
+        "steps": config.iterations * config.mappo.batch,
+        "epochs": config.mappo.epochs,
+        "minibatches": config.mappo.minibatches,
+        "actor_parameters": parameters["actor"],
+        "critic_parameters": parameters["critic"],
+        "compile_cold_seconds": cold,
+        "compile_cached_seconds": cached,
+        "run_seconds": seconds,
+        "env_steps_per_second": steps / seconds,
+        "agent_steps_per_second": steps * layout.agents / seconds,
+        "peak_megabytes": _peak_megabytes(),
+    }
+
+
+def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int = 25, episodes: int = 200) -> Row:
+    """Wall-clock seconds, compilation included, until the mean over seeds of the primary figure reaches `target`."""
+    started = time.monotonic()
+    program = make_train(config)
+    keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
+    state = on_cpu(jax.jit(jax.vmap(lambda key: program.init(key))), keys)
+
+    @jax.jit
+    def onward(state: Any, count: Any) -> Any:
+        """Some iterations and their evaluation in one program: one compilation."""
+
+        def one(state: Any) -> Any:
+            state, _ = program.advance(state, count)
+            return state, program.evaluate(state, jax.random.key(0), episodes)[config.task.primary]
+
+        return over_seeds(one)(state)
+
+    reached, steps, seconds, curve = None, 0, 0.0, []
+    for done in range(chunk, config.iterations + chunk, chunk):
+        state, figures = onward(state, jnp.array(min(chunk, config.iterations - done + chunk)))
+        steps, mean = min(done, config.iterations) * config.mappo.batch, float(np.mean(jax.device_get(figures)))
+        seconds = time.monotonic() - started
+        curve.append({"steps": steps, "seconds": seconds, "mean": mean})
+        sys.stderr.write(f"{steps:>12,} steps  {seconds:6.1f} s  {mean:9.1f}\n")
+        if mean >= target:
+            reached = seconds
+            break
+    return {
+        "kind": "to_return",
+        "policy": config.policy.policy,
+        "agents": config.task.layout.agents,
+        "seeds": seeds,
+        "target": target,
+        "seconds": reached,
+        "steps": steps,
+        "first_evaluation_seconds": curve[0]["seconds"],
+        "curve": curve,
+    }
+
+
+def world_speed(task: Task, worlds: int, steps: int = 1000) -> Row:
+    """Environment steps per second: random actions, worlds that end reset, observations and rewards consumed."""
+
+    def step(carry: Any, key: Any) -> Any:
+        states, consumed = carry
+        key_action, key_reset = jax.random.split(key)
+        actions = jax.random.uniform(key_action, (worlds, task.layout.agents, 2), minval=-1.0, maxval=1.0)
+        fresh = jax.vmap(task.reset)(jax.random.split(key_reset, worlds))
+
+        def one(state: State, action: Any, new: State, consumed: Any) -> Any:
+            after = task.step(state, action)
+            scene = task.scene(after)
+            for role in task.layout.controlled_roles:
+                members = jnp.arange(task.layout.slots[task.layout.roles.index(role)])
+                views = jax.vmap(lambda member, role=role: observe(scene, role, member))(members)
+                consumed = consumed + sum(leaf.astype(jnp.float32).sum() for leaf in jax.tree.leaves(views))
+            consumed = consumed + task.reward(after).sum()
+            ended = task.terminated(after) | (after.time >= task.horizon)
+            return jax.tree.map(lambda a, b: jnp.where(ended, a, b), new, after), consumed
+
+        return jax.vmap(one)(states, actions, fresh, consumed), None
+
+    @jax.jit
+    def run(states: State, key: Any) -> Any:
+        unroll = 1 if jax.default_backend() == "cpu" else 5  # where a step is over before the next is launched
+        return jax.lax.scan(step, (states, jnp.zeros(worlds)), jax.random.split(key, steps), unroll=unroll)[0]
+
+    states = jax.jit(jax.vmap(task.reset))(jax.random.split(jax.random.key(0), worlds))
+    compile_seconds, _ = _timed(lambda: run(states, jax.random.key(1)))
+    seconds = min(_timed(lambda at=at: run(states, jax.random.key(at)))[0] for at in range(2, 5))
+    return {
+        "kind": "worlds",
+        "task": task.name,
+        "agents": task.layout.agents,
+        "worlds": worlds,
+        "steps": steps,
+        "first_call_seconds": compile_seconds,
+        "env_steps_per_second": worlds * steps / seconds,
+    }
+
+
+def acting_time(name: str, entities: int, nearest: int = 0, calls: int = 50) -> Row:
+    """Milliseconds of `act` for one agent among `entities` others, of a role that does not act."""
+    swarm = Swarm(load_policy(name, nearest=nearest))
+    roles = [swarm.controlled_roles[0], *[swarm.roles[-1]] * entities]
+    positions, velocities = np.random.default_rng(0).uniform(-1, 1, (2, len(roles), 2))
+    times = [_timed(lambda: swarm.act(positions, velocities, roles))[0] for _ in range(calls)][5:]
+    return {
+        "kind": "acting",
+        "policy": name,
+        "entities": entities,
+        "nearest": nearest,
+        "median_milliseconds": 1e3 * float(np.median(times)),
+        "largest_milliseconds": 1e3 * max(times),
+    }
+
+
+def forward_speed(config: TrainConfig, worlds: int, calls: int = 10) -> Row:
+    """Seconds of one decision of every agent in `worlds` worlds."""
+    task = config.task
+    policies = on_cpu(jax.jit(lambda: make_policies(config.policy, task.layout, key=jax.random.key(0))))
+    actors = {role: policy.actor for role, policy in policies.items()}
+    states = jax.jit(jax.vmap(task.reset))(jax.random.split(jax.random.key(0), worlds))
+    act = jax.jit(jax.vmap(lambda state: {r: d.mean for r, d in decide(actors, task.scene(state)).items()}))
+    act(states)
+    seconds = min(_timed(lambda: act(states))[0] for _ in range(calls))
+    return {
+        "kind": "forward",
+        "policy": config.policy.policy,
+        "agents": task.layout.agents,
+        "worlds": worlds,
+        "seconds": seconds,
+        "agent_steps_per_second": worlds * task.layout.agents / seconds,
+    }
+
+
+def _timed(fun: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.monotonic()
+    result = jax.block_until_ready(fun())
+    return time.monotonic() - started, result
+
+
+@contextlib.contextmanager
+def _fresh_cache() -> Iterator[None]:
+    """An empty compilation cache for a while."""
+    before = jax.config.values["jax_compilation_cache_dir"]
+    jax.clear_caches()
+    with tempfile.TemporaryDirectory() as folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        compilation_cache.reset_cache()
+        try:
+            yield
+        finally:
+            jax.config.update("jax_compilation_cache_dir", before)
+            compilation_cache.reset_cache()
+
+
+def _peak_megabytes() -> float:
+    """Of the device since the process began; on CPUs of the process."""
+    statistics = jax.devices()[0].memory_stats()
+    if statistics and "peak_bytes_in_use" in statistics:
+        return statistics["peak_bytes_in_use"] / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

@@ -1,0 +1,61 @@
+import json
+
+import pytest
+
+from legoswarm import bench
+from legoswarm.cli import main
+from legoswarm.learn.mappo import MappoConfig
+from legoswarm.learn.train import TrainConfig
+from legoswarm.policies import PolicyConfig
+from legoswarm.tasks import Spread, Tag
+
+TINY = MappoConfig(envs=4, rollout=5, epochs=1, minibatches=1)
+
+
+def tiny(steps=40):
+    return TrainConfig(Spread(agents=2), PolicyConfig(policy="mappo", width=8), TINY, steps)
+
+
+def test_training_counts_what_it_ran():
+    row = bench.training_speed(tiny(), seeds=2)
+    assert row["steps"] == 40
+    assert row["env_steps_per_second"] == pytest.approx(2 * 40 / row["run_seconds"])
+    assert row["agent_steps_per_second"] == pytest.approx(2 * row["env_steps_per_second"])
+    inputs = 4 + 5 * 3  # itself, and three others with a flag
+    assert row["actor_parameters"] == (inputs + 1) * 8 + 9 * 8 + 9 * 2 + 2
+    assert 0 < row["compile_cached_seconds"] < row["compile_cold_seconds"]
+    assert row["peak_megabytes"] > 10
+
+
+def test_stops_where_the_return_is_reached_and_says_when_it_is_not():
+    reached = bench.seconds_to_return(tiny(), 1, target=-1e9, chunk=1, episodes=2)
+    assert reached["steps"] == 20
+    assert reached["seconds"] == reached["curve"][0]["seconds"]
+    missed = bench.seconds_to_return(tiny(), 1, target=1e9, chunk=1, episodes=2)
+    assert missed["seconds"] is None
+    assert [point["steps"] for point in missed["curve"]] == [20, 40]
+
+
+@pytest.mark.parametrize("task", [Spread(agents=2), Tag(pursuers=1, evaders=1, obstacles=1)])
+def test_worlds_alone(task):
+    row = bench.world_speed(task, worlds=8, steps=10)
+    assert row["agents"] == 2
+    assert row["env_steps_per_second"] > 100
+
+
+def test_the_command_writes_a_report(tmp_path, capsys):
+    out = tmp_path / "worlds.json"
+    assert main(["bench", "--worlds", "8", "--agents", "2", "--out", str(out)]) == 0
+    report = json.loads(out.read_text())
+    assert report["command"].startswith("legoswarm bench --worlds 8")
+    assert report["rows"][0]["worlds"] == 8
+    assert set(report) >= {"versions", "hardware", "date"}
+    table = capsys.readouterr().out
+    assert "env_steps_per_second" in table
+    assert "jax" in table
+
+
+def test_acting_among_many_and_among_the_nearest():
+    rows = [bench.acting_time("zoo:spread", 40, nearest, calls=8) for nearest in (0, 4)]
+    assert [row["nearest"] for row in rows] == [0, 4]
+    assert all(0 < row["median_milliseconds"] <= row["largest_milliseconds"] for row in rows)
