@@ -7,8 +7,6 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-import jax
-
 import legoswarm
 from legoswarm.evaluate.compare import EPISODE_SEED, evaluate_policy
 from legoswarm.files import read_json
@@ -22,27 +20,22 @@ parser.add_argument("--episodes", type=int, default=1000)
 args = parser.parse_args()
 
 file = load_policy(args.run)
-seed = file.seeds[file.best]
+one = file.only()
+seed = one.seeds[0]
 config = read_json(args.run / "config.json")
-rows = list(evaluate_policy(str(args.run), agents=args.agents, episodes=args.episodes, seed=seed))
+sizes = args.agents if file.task["name"] == "spread" else None
+rows = list(evaluate_policy(str(args.run), agents=sizes, episodes=args.episodes, seed=seed))
 notes = {
-    **file.notes,
-    "steps": [file.notes["steps"][file.best]],
+    **one.notes,
     "planned_steps": config["steps"],
     "command": config["command"],
     "chosen": f"seed {seed}, the best of {len(file.seeds)} by the run's own last evaluation",
     "evaluation": {
-        "command": f"legoswarm eval zoo:{args.name} --agents {' '.join(map(str, args.agents))} --json",
+        "command": " ".join(
+            [f"legoswarm eval zoo:{args.name}", *(["--agents", *map(str, sizes)] if sizes else []), "--json"]
+        ),
         "episode_seed": EPISODE_SEED,
         "rows": [{name: round(v, 4) if isinstance(v, float) else v for name, v in row.items()} for row in rows],
     },
 }
-one = dataclasses.replace(
-    file,
-    policies=jax.tree.map(lambda leaf: leaf[file.best][None], file.policies),
-    seeds=(seed,),
-    figures={name: [values[file.best]] for name, values in file.figures.items()},
-    best=0,
-    notes=notes,
-)
-save_policy(Path(legoswarm.__file__).parent / "zoo", one, args.name)
+save_policy(Path(legoswarm.__file__).parent / "zoo", dataclasses.replace(one, notes=notes), args.name)
