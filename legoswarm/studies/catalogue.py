@@ -1,0 +1,145 @@
+"""The studies: what is trained, on what, and what is measured. Data; `run.py` does the work."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+from legoswarm.studies.measures import agent_failure, evaluated, head_to_head, symmetries, trajectories
+from legoswarm.studies.part import Part, Scale, Training
+from legoswarm.tasks import Spread, Tag
+
+STEERABLE = ("segnn", "segnn-planar")
+ALL = ("lego", "mappo", "mappo-local", "mappo-gnn", "pic", *STEERABLE)
+MANY = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # team sizes far beyond the paper's
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A table or a figure of the paper, or what lies beyond it."""
+
+    about: str
+    parts: Callable[[Scale], Iterable[Part]]
+
+
+def spread(
+    method: str, agents: int, steps: float = 2e6, *, start: str = "uniform", protocol: str = "paper"
+) -> Training:
+    """Training on Spread at one team size."""
+    return Training(Spread(agents=agents, start=start, protocol=protocol), method, int(steps))
+
+
+def tag(method: str, steps: float = 5e6) -> Training:
+    """Training on Tag-occlusion, 3 against 2."""
+    return Training(Tag(), method, int(steps))
+
+
+def four(scale: Scale, method: str, protocol: str = "paper") -> Training:
+    """The four-agent training that generalization, curriculum and beyond share."""
+    return spread(method, scale.size(4), protocol=protocol)
+
+
+def learning_curves(agents: int) -> Callable[[Scale], Iterable[Part]]:
+    """Every method at one team size of Spread."""
+
+    def parts(scale: Scale) -> Iterable[Part]:
+        return [Part(method, (spread(method, scale.size(agents)),), (evaluated(),)) for method in ALL]
+
+    return parts
+
+
+def tag_parts(scale: Scale) -> Iterable[Part]:
+    """Every method, with pictures of LEGO at 1e6 and 5e6 steps and of MAPPO."""
+    for method in ALL:
+        drawn = (trajectories("after 5e6 steps"),) if method in ("lego", "mappo") else ()
+        yield Part(method, (tag(method),), (evaluated(), *drawn))
+    yield Part("lego-1e6", (tag("lego", 1e6),), (evaluated(), trajectories("")), "lego after 1e6 steps")
+
+
+def meetings(scale: Scale) -> Iterable[Part]:
+    """Pursuers of each of three methods against evaders of each."""
+    three = ("lego", "mappo", "pic")
+    for one in three:
+        for other in three:
+            name = f"{one} against {other}"
+            yield Part(f"{one}-{other}", (tag(one), tag(other)), (head_to_head(),), name)
+
+
+def run_times(scale: Scale) -> Iterable[Part]:
+    """One seed, nothing else on the machine."""
+    for method in ALL:
+        for agents in scale.sizes(3, 6):
+            yield Part(f"{method}-{agents}", (dataclasses.replace(spread(method, agents), seeds=1),))
+
+
+def team_sizes(scale: Scale) -> Iterable[Part]:
+    """Policies of four agents at every size; MAPPO and PIC, which act for one size, trained for each."""
+    sizes = scale.sizes(2, 3, 4, 5, 6)
+    free = evaluated(agents=sizes, changes={"limit": "none"}, label={"limit": "none"})
+    yield Part("lego", (four(scale, "lego"),), (evaluated(agents=sizes), free))
+    for method in STEERABLE:
+        yield Part(method, (four(scale, method),), (evaluated(agents=sizes),))
+    for method in ("mappo", "pic"):
+        for agents in sizes:
+            yield Part(f"{method}-{agents}", (spread(method, agents),), (evaluated(),))
+
+
+def curriculum(scale: Scale) -> Iterable[Part]:
+    """From scratch, the four-agent policy as it is, and a curriculum from four agents."""
+    sizes = scale.sizes(6, 7, 8)
+    for method in ("lego", *STEERABLE):
+        yield Part(f"{method}-scl", (four(scale, method),), (evaluated(agents=sizes),), f"{method}-scl")
+        short = spread(method, scale.size(4), 1e6)
+        for agents in sizes if method == "lego" else sizes[:1]:
+            longer = dataclasses.replace(spread(method, agents, 4e6), start=short)
+            yield Part(f"{method}-curr-{agents}", (longer,), (evaluated(),), f"{method}-curr")
+    for method in ("lego", "mappo"):
+        for agents in sizes:
+            yield Part(f"{method}-{agents}", (spread(method, agents, 5e6),), (evaluated(),))
+
+
+def starts(scale: Scale) -> Iterable[Part]:
+    """Trained with agents on the left, landmarks anywhere; evaluated there, on the right, and anywhere."""
+    sides = tuple(evaluated(changes={"start": side}, label={"start": side}) for side in ("left", "right", "uniform"))
+    for method in ("lego", "mappo-local", "mappo", *STEERABLE):
+        drawn = ("left", "right", "uniform") if method == "lego" else ()
+        pictures = tuple(trajectories(f"starts {side}", start=side) for side in drawn)
+        yield Part(method, (spread(method, scale.size(3), start="left"),), (*sides, *pictures))
+
+
+def beyond(scale: Scale) -> Iterable[Part]:
+    """The frame at rest, mixed team sizes, large teams, the real mpe2."""
+    sizes, many = scale.sizes(2, 3, 4, 5, 6), evaluated(agents=scale.sizes(*MANY))
+    normal = four(scale, "lego")
+    at_rest = dataclasses.replace(normal, options=(("rest", "global"),))
+    paper = dataclasses.replace(normal, options=(("rest", "global"), ("leash", 0.0)))
+    mixed = tuple(scale.sizes(*range(2, 9)))
+    yield Part("rest-global", (at_rest,), (evaluated(agents=sizes),), "lego, rest global")
+    yield Part("paper-setup", (paper,), (evaluated(agents=sizes),), "lego, rest global, no leash")
+    yield Part("rest-equivariant", (normal,), (many,), "lego, four agents")
+    both = Training(Spread(agents=max(mixed), sizes=mixed), "lego", 5_000_000)
+    yield Part("mixed-sizes", (both,), (many,), "lego, 2 to 8 agents mixed")
+    real = evaluated(agents=sizes, engine="mpe2", at_most=100, label={"engine": "mpe2"})
+    own = evaluated(agents=sizes, label={"engine": "legoswarm"})
+    yield Part("inside-mpe2", (four(scale, "lego", protocol="mpe2"),), (own, real), "lego, protocol mpe2")
+
+
+STUDIES = {
+    "equivariance": Study(
+        "Fig. 1: a scene of Tag, two pursuers swapped, rotated, reflected: actions and the measured error",
+        lambda scale: [Part("lego", (tag("lego"),), (symmetries(),))],
+    ),
+    "spread-3": Study("Fig. A: learning curves on Spread, three agents", learning_curves(3)),
+    "spread-6": Study("Fig. B: learning curves on Spread, six agents", learning_curves(6)),
+    "tag": Study("Fig. C: learning curves in Tag-occlusion, and trajectories", tag_parts),
+    "head-to-head": Study("Fig. D: pursuers of one method against evaders of another", meetings),
+    "run-time": Study("Table I: wall-clock for 2e6 interactions of one seed", run_times),
+    "generalization": Study("Table II: trained with four agents, evaluated at two to six", team_sizes),
+    "curriculum": Study("Table III: from scratch, as it is, and with a curriculum, six to eight agents", curriculum),
+    "ood": Study("Table IV: trained with starts on the left, evaluated left, right and anywhere", starts),
+    "agent-failure": Study(
+        "a pursuer of two stops at step 30 of 100: captures after it, kept, removed and without failure",
+        lambda scale: [Part("lego", ("zoo:tag-2v1",), (agent_failure(),))],
+    ),
+    "beyond": Study("what the paper does not show: the frame at rest, mixed and large teams, the real mpe2", beyond),
+}

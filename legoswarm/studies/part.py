@@ -1,0 +1,126 @@
+"""What studies are made of: scales, trainings, and parts that are measured on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from legoswarm.configs import to_json
+from legoswarm.evaluate.compare import size_fields
+from legoswarm.learn.defaults import mappo_config
+from legoswarm.learn.folder import RunConfig
+from legoswarm.learn.train import TrainConfig
+from legoswarm.policies import PolicyConfig
+from legoswarm.tasks import Task
+
+FEW_SEEDS = {"segnn": 3}  # the paper's own number: it costs that much
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How much of a study is done: `full` as in the paper, smaller ones for a quick look."""
+
+    name: str
+    seeds: int
+    episodes: int
+    evaluations: int  # points of a learning curve
+    share: float = 1.0  # of the paper's steps, at least two iterations
+    only: int | None = None  # the one team size of Spread, instead of all
+    compile_fast: bool = False  # programs run for less time than it takes to optimise them
+    policy: dict[str, Any] = dataclasses.field(default_factory=dict)
+    mappo: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def sizes(self, *sizes: int) -> tuple[int, ...]:
+        """Team sizes of Spread at this scale."""
+        return sizes if self.only is None else (self.only,)
+
+    def size(self, agents: int) -> int:
+        """One team size at this scale."""
+        return self.sizes(agents)[0]
+
+
+SCALES = {
+    "full": Scale("full", seeds=10, episodes=1000, evaluations=50),
+    "small": Scale("small", 3, 200, 20, share=0.1, policy={"width": 32, "depth": 1}, mappo={"envs": 64}),
+    "tiny": Scale(
+        "tiny", 1, 4, 2, share=0.0, only=3, compile_fast=True, policy={"width": 12, "depth": 1, "heads": 2},
+        mappo={"envs": 4, "epochs": 1, "minibatches": 1},
+    ),
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A training run that parts ask for; equal ones are one run, whichever study asks."""
+
+    task: Task
+    method: str
+    steps: int
+    start: Training | None = None  # warm-start from this one
+    seeds: int | None = None  # another number than the study's
+    options: tuple[tuple[str, Any], ...] = ()  # of the policy, where they differ from the defaults
+
+    def config(self, scale: Scale, seeds: int, runs: Path) -> RunConfig:
+        """The run's configuration."""
+        mappo = mappo_config(self.method, **scale.mappo)
+        policy = PolicyConfig(policy=self.method, **{**scale.policy, **dict(self.options)})
+        train = TrainConfig(self.task, policy, mappo, max(int(self.steps * scale.share), 2 * mappo.batch))
+        return RunConfig(
+            train,
+            tuple(range(self.seeds or min(seeds, FEW_SEEDS.get(self.method, seeds)))),
+            evaluations=scale.evaluations,
+            eval_episodes=min(scale.episodes, 100),
+            start=str(runs / self.start.folder(scale, seeds)) if self.start else None,
+        )
+
+    def folder(self, scale: Scale, seeds: int) -> str:
+        """The run folder's name: readable, and different for whatever is trained differently."""
+        content = json.dumps(self.content(scale, seeds), sort_keys=True)
+        size = "v".join(str(count) for count in size_fields(self.task).values())
+        steps = self.config(scale, seeds, Path()).train.steps
+        return f"{self.task.name}-{size}-{self.method}-{steps}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+
+    def content(self, scale: Scale, seeds: int) -> dict[str, Any]:
+        """All that decides the result, as JSON."""
+        config = self.config(scale, seeds, Path())
+        return {
+            "task": {"name": self.task.name, **to_json(self.task)},
+            "policy": to_json(config.train.policy),
+            "mappo": to_json(config.train.mappo),
+            "steps": config.train.steps,
+            "seeds": list(config.seeds),
+            "evaluations": [config.evaluations, config.eval_episodes],
+            "start": self.start.content(scale, seeds) if self.start else None,
+        }
+
+
+Measure = Callable[[Sequence[str], Scale], dict[str, Any]]  # of policies, in the order of the part's
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The unit of resuming: some policies, trained or ready (`zoo:NAME`), and what is measured on them."""
+
+    name: str
+    policies: tuple[Training | str, ...]
+    measures: tuple[Measure, ...] = ()
+    label: str | None = None  # what tables and curves call it; by default the method
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods it needs, the one it is about first; what ships in the zoo is LEGO."""
+        return tuple("lego" if isinstance(policy, str) else policy.method for policy in self.policies)
+
+    @property
+    def called(self) -> str:
+        """Its name in tables and curves."""
+        return self.label or self.methods[0]
+
+    def content(self, scale: Scale, seeds: int) -> dict[str, Any]:
+        """All that decides what it gives, but for the code that measures."""
+        trained = [p if isinstance(p, str) else p.content(scale, seeds) for p in self.policies]
+        return {"policies": trained, "episodes": scale.episodes}

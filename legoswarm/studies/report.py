@@ -1,0 +1,303 @@
+"""The report: one self-contained HTML page, drawn from the studies' JSON files alone."""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from legoswarm.evaluate.statistics import area_under_curve, steps_to, summary
+from legoswarm.files import FileError, write_bytes
+from legoswarm.studies import figures, paper
+from legoswarm.studies.catalogue import STUDIES
+from legoswarm.studies.claims import CLAIMS, FAILS, GOALS, HOLDS, OPEN, Claim, decide
+from legoswarm.studies.results import Results
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-top: 1px solid #ddd; padding-top: 1rem; }
+table { border-collapse: collapse; margin: 0.8rem 0; font-size: 0.87rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.2rem 0.6rem; border-bottom: 1px solid #e4e4e4; text-align: right; vertical-align: top; }
+th:first-child, td:first-child, .words td, .words th { text-align: left; }
+img { max-width: 100%; display: block; margin: 0.6rem 0; }
+code { font-size: 0.85em; background: #f5f5f5; padding: 0.1em 0.3em; } .paper { color: #777; }
+.holds { color: #00714f; } .fails { color: #b3400a; } .open { color: #777; } .wide { overflow-x: auto; }
+summary { cursor: pointer; color: #555; }
+"""
+VERDICT_CLASSES = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}
+PRIMARY = ("return_2c", "pursuer_return", "captures_after")
+OTHERS = (
+    "return_1c", "distance", "collisions", "evader_return", "captures", "capture_share", "survivors_captures",
+    "capture_share_after", "frame_flips",
+)  # fmt: skip
+PLACES = ("agents", "pursuers", "evaders", "obstacles", "start", "limit", "engine", "failure")
+
+NOTHING = "&mdash;"  # in a cell
+
+Pictures = dict[str, bytes]
+
+
+def write_report(folder: Path, out: Path, pictures: Path | None = None) -> Path:
+    """Write the page, and the figures as PNG files if a folder is named for them."""
+    if not folder.is_dir():
+        raise FileError(f"{folder} is not a folder of results; make one with: legoswarm study NAME")
+    results = Results.read(folder)
+    page, drawn = make_page(results)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(out, page.encode())
+    if pictures is not None:
+        pictures.mkdir(parents=True, exist_ok=True)
+        for name, data in drawn.items():
+            write_bytes(pictures / f"{name}.png", data)
+    return out
+
+
+def make_page(results: Results) -> tuple[str, Pictures]:
+    """The page and its figures by name."""
+    pictures: Pictures = {}
+    sections = [_section(results, name, pictures) for name in STUDIES]
+    parts = [part for name in STUDIES for part in results.study(name)]
+    scales = sorted({part["scale"] for part in parts})
+    devices = sorted({part["hardware"]["device"] for part in parts})
+    runs = {part["runs"][0]: part["train_seconds"] for part in parts if "train_seconds" in part}
+    facts = (
+        f"{len(parts)} parts, scale {', '.join(scales)}, {', '.join(devices)}; {len(runs)} training runs"
+        f" that took {sum(runs.values()) / 3600:.2f} hours in all."
+        if parts
+        else "No study has been run yet."
+    )
+    contents = " · ".join(f'<a href="#{name}">{name}</a>' for name in ("claims", *STUDIES))
+    body = "\n".join(
+        [
+            "<h1>The paper's tables and figures, repeated</h1>",
+            f"<p>{_text(facts)} Returns are return_2c (a colliding pair costs 2) unless said otherwise.</p>",
+            f"<p>{contents}</p>",
+            _claims(results),
+            *sections,
+        ]
+    )
+    head = f'<meta charset="utf-8"><title>legoswarm: studies</title><style>{STYLE}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n', pictures
+
+
+def _claims(results: Results) -> str:
+    rule = (
+        "A comparison is decided when the 95 % intervals (Student's, over seeds) of the two means are disjoint. A claim"
+        " holds if all its comparisons say so, and does not hold if one says the opposite."
+    )
+    return "\n".join(
+        [
+            '<h2 id="claims">The claims of the paper</h2>',
+            f"<p>{_text(rule)}</p>",
+            _verdicts(CLAIMS, results),
+            "<h3>Against the paper's own numbers</h3>",
+            _verdicts(GOALS, results),
+        ]
+    )
+
+
+def _verdicts(claims: Sequence[Claim], results: Results) -> str:
+    rows = []
+    for claim in claims:
+        verdict, evidence = decide(claim, results)
+        mark = f'<strong class="{VERDICT_CLASSES[verdict]}">{verdict}</strong>'
+        rows.append([_text(claim.text), mark, _text(evidence), f'<a href="#{claim.study}">{claim.study}</a>'])
+    return _table(["claim", "verdict", "evidence", "study"], rows, "words")
+
+
+def _section(results: Results, name: str, pictures: Pictures) -> str:
+    """One study: its figures, its tables beside the paper's, all statistics, and the command."""
+    pieces = [f'<h2 id="{name}">{name}</h2>', f"<p>{_text(STUDIES[name].about)}</p>"]
+    parts = results.study(name)
+    if not parts:
+        return "\n".join([*pieces, "<p class='open'>not run yet</p>"])
+    for title, data in _figures(results, name):
+        pictures[title] = data
+        pieces.append(_image(data, title))
+    if name in SPECIAL:
+        pieces.append(SPECIAL[name](results))
+    if rows := _statistics(results, name):
+        pieces.append(f"<details><summary>all statistics</summary><div class='wide'>{_table(*rows)}</div></details>")
+    commands = sorted({part["command"] for part in parts if part["command"]})
+    pieces += [f"<p>Made with <code>{_text(command)}</code></p>" for command in commands]
+    return "\n".join(pieces)
+
+
+def _figures(results: Results, name: str) -> Iterable[tuple[str, bytes]]:
+    """The figures of a study, each with its name."""
+    drawn: dict[str, bytes | None] = {}
+    if name in ("spread-3", "spread-6", "tag"):
+        drawn[name] = figures.curves(results, name)
+    if name == "equivariance":
+        drawn[name] = figures.scenes(results.study(name)[0])
+    if name == "head-to-head":
+        labels = [part["label"] for part in results.study(name)]
+        entries = [(_name(label), results.values(name, label, "pursuer_return")) for label in labels]
+        drawn[name] = figures.bars(entries, "a pursuer's return (pursuers of the first, evaders of the second)")
+    if name == "agent-failure":
+        kinds = ("without", "kept", "removed")
+        entries = [(kind, results.values(name, "lego", "captures_after", failure=kind)) for kind in kinds]
+        drawn[name] = figures.bars(entries, "touching pair-steps after step 30")
+    if name == "beyond":
+        drawn[name] = figures.sizes(results, name)
+    records = [
+        {**record, "title": f"{_name(part['label'])} {record['title']}".strip()}
+        for part in results.study(name)
+        for record in part.get("trajectories", ())
+    ]
+    drawn[f"{name}-trajectories"] = figures.trajectories(records)
+    return [(title, data) for title, data in drawn.items() if data is not None]
+
+
+def _beside(
+    study: str, column: str, table: Mapping[str, Mapping[Any, paper.Cell]], figure: str
+) -> Callable[[Results], str]:
+    """A table of the paper with this implementation's figures above the paper's."""
+
+    def show(results: Results) -> str:
+        places = list(next(iter(table.values())))
+        places += [p for p in _found(results, study, column) if p not in places]
+        labels = [*table, *(label for label in _labels(results, study) if label not in table)]
+        rows = []
+        for label in labels:
+            cells = []
+            for place in places:
+                values = results.values(study, label, figure, **{column: place})
+                printed = table.get(label, {}).get(place)
+                ours = f"{values.mean():.1f} ± {summary(values)['sd']:.1f}" if len(values) else NOTHING
+                cells.append(f"{ours}<br><span class='paper'>{_cell(printed)}</span>")
+            rows.append([_text(_name(label)), *cells])
+        note = f"{figure}: mean ± standard deviation over seeds; below, in grey, the paper's."
+        return f"<p>{_text(note)}</p>" + _table(["", *(f"{column} {place}" for place in places)], rows)
+
+    return show
+
+
+def _both_returns(study: str, column: str, table: Mapping[str, Mapping[Any, paper.Cell]]) -> Callable[[Results], str]:
+    tables = [_beside(study, column, table, figure) for figure in ("return_2c", "return_1c")]
+    return lambda results: "".join(show(results) for show in tables)
+
+
+def _times(results: Results) -> str:
+    rows = []
+    for part in results.study("run-time"):
+        agents = part["content"]["policies"][0]["task"]["agents"]
+        printed = paper.RUN_TIME.get(part["label"], {}).get(agents)
+        steady = part["steps"] / part["steps_per_second"]
+        theirs = f"{printed:,.0f}" if printed else NOTHING
+        rows.append([_text(_name(part["label"])), str(agents), f"{part['steps']:,}", f"{part['train_seconds']:.1f}",
+                     f"{steady:.1f}", theirs, _text(part["trained_on"])])  # fmt: skip
+    head = ["", "agents", "steps", "seconds, compilation included", "without", "the paper (A6000), 2e6 steps", "device"]
+    return _table(head, rows)
+
+
+def _efficiency(study: str) -> Callable[[Results], str]:
+    """Area under the curve and steps to a threshold."""
+
+    def show(results: Results) -> str:
+        threshold, rows = paper.THRESHOLDS[study], []
+        for label in _labels(results, study):
+            curve = results.curve(study, label)
+            if curve is None:
+                continue
+            heights, reached = area_under_curve(*curve), steps_to(*curve, threshold)
+            share = np.isfinite(reached)
+            median = f"{np.median(reached):,.0f}" if np.isfinite(np.median(reached)) else "never"
+            rows.append([_text(_name(label)), f"{heights.mean():.1f} ± {summary(heights)['sd']:.1f}", median,
+                         f"{share.sum()} of {len(share)}"])  # fmt: skip
+        return _table(["", "mean height of the curve", f"steps to {threshold} (median)", "seeds that get there"], rows)
+
+    return show
+
+
+def _errors(results: Results) -> str:
+    table = results.study("equivariance")[0]["errors"]
+    rows = [[_text(name), f"{error['quantile']:.1e}", f"{error['largest']:.1e}"] for name, error in table.items()]
+    return _table(["largest error of an action in a scene", "90 % of scenes below", "largest of all scenes"], rows)
+
+
+SPECIAL: dict[str, Callable[[Results], str]] = {
+    "equivariance": _errors,
+    "spread-3": _efficiency("spread-3"),
+    "spread-6": _efficiency("spread-6"),
+    "run-time": _times,
+    "generalization": _both_returns("generalization", "agents", paper.GENERALIZATION),
+    "curriculum": _both_returns("curriculum", "agents", paper.CURRICULUM),
+    "ood": _both_returns("ood", "start", paper.OOD),
+}
+
+
+def _statistics(results: Results, study: str) -> tuple[list[str], list[list[str]]] | None:
+    """Every figure of every part at every place."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for part in results.study(study):
+        for row in part.get("rows", ()):
+            groups.setdefault((part["label"], *(row.get(place) for place in PLACES)), []).append(row)
+    if not groups:
+        return None
+    rows = list(groups.values())
+    primary = next(name for name in PRIMARY if name in rows[0][0])
+    others = [name for name in OTHERS if name in rows[0][0]]
+    used = [at for at in range(len(PLACES)) if any(key[at + 1] is not None for key in groups)]
+    head = ["", *(PLACES[at] for at in used), "seeds", "episodes", f"{primary}: mean ± sd", "95 % interval",
+            "interquartile mean", "its 95 % interval", "worst seed", *others]  # fmt: skip
+    table = []
+    for key, members in groups.items():
+        values = [row[primary] for row in members if row[primary] is not None]
+        if not values:
+            continue
+        s = summary(values)
+        means = [np.mean([row[name] for row in members if row.get(name) is not None] or [np.nan]) for name in others]
+        table.append([
+            _text(_name(key[0])), *("" if key[at + 1] is None else _text(key[at + 1]) for at in used), str(s["seeds"]),
+            str(members[0]["episodes"]), f"{s['mean']:.2f} ± {s['sd']:.2f}", _range(s["interval"]),
+            f"{s['iqm']:.2f}", _range(s["iqm_interval"]), f"{s['worst']:.2f}", *(f"{mean:.2f}" for mean in means),
+        ])  # fmt: skip
+    return head, table
+
+
+def _labels(results: Results, study: str) -> list[str]:
+    return list(dict.fromkeys(part["label"] for part in results.study(study)))
+
+
+def _found(results: Results, study: str, column: str) -> list[Any]:
+    rows = [row for part in results.study(study) for row in part.get("rows", ())]
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def _name(label: str) -> str:
+    """A label with the methods' names as the paper writes them."""
+
+    def named(word: re.Match[str]) -> str:
+        method, dash, kind = word[0].rpartition("-")
+        return paper.NAMES.get(word[0]) or paper.NAMES.get(method, method) + dash + kind
+
+    return re.sub(r"[a-z-]+", named, label)
+
+
+def _cell(printed: paper.Cell | None) -> str:
+    return NOTHING if printed is None else f"{printed[0]} ± {printed[1]}"
+
+
+def _range(interval: tuple[float, float]) -> str:
+    return f"{interval[0]:.2f} to {interval[1]:.2f}" if np.isfinite(interval).all() else NOTHING
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
+    """An HTML table; cells are HTML already."""
+    top = "".join(f"<th>{_text(cell)}</th>" for cell in head)
+    lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
+    return f'<table class="{kind}"><tr>{top}</tr>\n{lines}</table>'
+
+
+def _image(data: bytes, title: str) -> str:
+    return f'<img alt="{_text(title)}" src="data:image/png;base64,{base64.b64encode(data).decode()}">'
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))

@@ -1,0 +1,205 @@
+"""Running studies: train what is missing, measure, write one JSON file for each part."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from legoswarm.files import FileError, read_json, write_json
+from legoswarm.learn.folder import RunFolder, environment
+from legoswarm.learn.loop import resume_run, start_run
+from legoswarm.studies.catalogue import STUDIES
+from legoswarm.studies.part import SCALES, Part, Scale, Training
+from legoswarm.studies.results import part_file
+
+METHODS = ("lego", "mappo", "mappo-local", "mappo-gnn", "pic", "segnn")
+EXTRA_METHODS = ("segnn-planar",)  # only if named
+
+
+@dataclasses.dataclass(frozen=True)
+class Workshop:
+    """Where studies are done and how much of them."""
+
+    scale: Scale
+    seeds: int
+    runs: Path
+    out: Path
+    methods: tuple[str, ...] = METHODS
+    command: str = ""
+
+    def parts(self, study: str) -> list[Part]:
+        """The parts of a study that the chosen methods allow."""
+        parts = {part.name: part for part in STUDIES[study].parts(self.scale)}
+        return [part for part in parts.values() if set(part.methods) <= set(self.methods)]
+
+    def done(self, study: str, part: Part) -> bool:
+        """Whether a part's result is there; one of other settings under the same name is an error."""
+        path = part_file(self.out, study, part.name)
+        if not path.exists():
+            return False
+        if read_json(path).get("content") != json.loads(json.dumps(part.content(self.scale, self.seeds))):
+            raise FileError(f"{path} was made with other settings; choose another --out or take the file away")
+        return True
+
+
+def make_workshop(
+    scale: str,
+    *,
+    seeds: int | None = None,
+    methods: Sequence[str] | None = None,
+    runs: str | Path | None = None,
+    out: str | Path | None = None,
+    command: str = "",
+) -> Workshop:
+    """A workshop from what the command line says; scales other than `full` have a results folder of their own."""
+    if unknown := sorted(set(methods or ()) - {*METHODS, *EXTRA_METHODS}):
+        raise ValueError(f"unknown method {unknown[0]!r}; known: {', '.join((*METHODS, *EXTRA_METHODS))}")
+    if scale not in SCALES:
+        raise ValueError(f"unknown scale {scale!r}; known: {', '.join(SCALES)}")
+    if seeds is not None and seeds < 1:
+        raise ValueError("a study needs at least one seed")
+    name = "studies" if scale == "full" else f"studies-{scale}"
+    return Workshop(
+        SCALES[scale],
+        SCALES[scale].seeds if seeds is None else seeds,
+        Path("runs") / name if runs is None else Path(runs),
+        Path("results") / name if out is None else Path(out),
+        METHODS if methods is None else tuple(methods),
+        command,
+    )
+
+
+def study_names(name: str) -> list[str]:
+    """One study, or all of them."""
+    if name != "all" and name not in STUDIES:
+        raise ValueError(f"unknown study {name!r}; known: {', '.join(STUDIES)}, all")
+    return list(STUDIES) if name == "all" else [name]
+
+
+def list_studies(name: str, shop: Workshop) -> str:
+    """A line for each study, and one for each of its parts: done or not."""
+    lines = []
+    for study in study_names(name):
+        lines.append(f"{study}: {STUDIES[study].about}")
+        for part in shop.parts(study):
+            lines.append(f"  {'done' if shop.done(study, part) else '    '} {study}/{part.name}")
+    return "\n".join(lines)
+
+
+def run_studies(name: str, shop: Workshop) -> None:
+    """Do the parts that are not done yet; one that fails is named, and the others go on."""
+    jobs = [(study, part) for study in study_names(name) for part in shop.parts(study)]
+    if not jobs:
+        raise ValueError(f"no part of {name} is left with the methods {', '.join(shop.methods)}")
+    waiting = [job for job in jobs if not shop.done(*job)]
+    _say(f"{len(jobs)} parts, {len(jobs) - len(waiting)} of them done; results in {shop.out}")
+    optimise = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", shop.scale.compile_fast)
+    try:
+        failed = _do_all(waiting, shop)
+    finally:
+        jax.config.update("jax_disable_most_optimizations", optimise)
+    if failed:
+        raise ValueError(f"{len(failed)} of {len(waiting)} parts failed: {', '.join(failed)}")
+    _say(f"all done; draw it with: legoswarm report --results {shop.out}")
+
+
+def _do_all(waiting: Sequence[tuple[str, Part]], shop: Workshop) -> list[str]:
+    """The names of the parts that failed."""
+    failed = []
+    for number, (study, part) in enumerate(waiting, 1):
+        _say(f"[{number}/{len(waiting)}] {study}/{part.name}")
+        started = time.monotonic()
+        try:
+            do_part(study, part, shop)
+        except (ValueError, RuntimeError, FileError, MemoryError) as error:
+            failed.append(f"{study}/{part.name}")
+            _say(f"{failed[-1]} failed: {' '.join(str(error).split())[:500]}")
+        else:
+            _say(f"{study}/{part.name} took {time.monotonic() - started:.0f} s")
+    return failed
+
+
+def do_part(study: str, part: Part, shop: Workshop) -> Path:
+    """Train or find the part's policies, measure, and write its file as a whole."""
+    started = time.monotonic()
+    policies = [policy if isinstance(policy, str) else str(train(policy, shop).path) for policy in part.policies]
+    result: dict[str, Any] = {
+        "study": study,
+        "part": part.name,
+        "label": part.called,
+        "method": part.methods[0],
+        "scale": shop.scale.name,
+        "command": shop.command,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "runs": [Path(policy).name for policy in policies],
+    }
+    if isinstance(own := part.policies[0], Training):
+        result |= learning(RunFolder(policies[0]), own)
+    for measure in part.measures:
+        for name, value in measure(policies, shop.scale).items():
+            if isinstance(value, list):
+                result.setdefault(name, []).extend(value)
+            else:
+                result[name] = value
+    result |= {"seconds": round(time.monotonic() - started, 2), **environment()}
+    path = part_file(shop.out, study, part.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, _finite({**result, "content": part.content(shop.scale, shop.seeds)}))
+    return path
+
+
+def train(training: Training, shop: Workshop) -> RunFolder:
+    """The run folder of a training: finished already, resumed, or started; what it starts from comes first."""
+    if training.start is not None:
+        train(training.start, shop)
+    config = training.config(shop.scale, shop.seeds, shop.runs)
+    path = shop.runs / training.folder(shop.scale, shop.seeds)
+    folder = RunFolder(path)
+    if not (path / "config.json").exists():
+        return start_run(config, path, shop.command)
+    rows = folder.read_metrics()
+    return folder if rows and rows[-1]["iteration"] == config.train.iterations else resume_run(path)
+
+
+def learning(folder: RunFolder, training: Training) -> dict[str, Any]:
+    """A run's seeds, steps, seconds and learning curve; the first row's seconds hold the compilation."""
+    config, rows = folder.read_config(), folder.read_metrics()
+    figure = training.task.primary
+    points = [row for row in rows if "eval" in row]
+    rates = [row["steps_per_second"] for row in rows[1:]] or [row["steps_per_second"] for row in rows]
+    return {
+        "seeds": list(config.seeds),
+        "steps": config.train.steps,
+        "train_seconds": round(sum(row["seconds"] for row in rows), 2),
+        "steps_per_second": sorted(rates)[len(rates) // 2],
+        "trained_on": read_json(folder.path / "config.json")["hardware"]["device"],
+        "curve": {
+            "figure": figure,
+            "steps": [row["steps"] for row in points],
+            "values": [row["eval"][figure] for row in points],
+        },
+    }
+
+
+def _finite(value: Any) -> Any:
+    """The value as JSON knows it: what is not finite becomes None."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

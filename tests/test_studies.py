@@ -1,0 +1,262 @@
+"""Studies: what is done is not done again, what was killed goes on, and the catalogue is sound."""
+
+import dataclasses
+import itertools
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from legoswarm.cli import main
+from legoswarm.files import FileError
+from legoswarm.learn.folder import RunFolder
+from legoswarm.policies import PolicyConfig
+from legoswarm.studies import run as running
+from legoswarm.studies.catalogue import STUDIES, Study
+from legoswarm.studies.failure import Failing
+from legoswarm.studies.measures import evaluated, head_to_head, symmetries, trajectories
+from legoswarm.studies.part import SCALES, Part, Scale, Training
+from legoswarm.studies.run import METHODS, Workshop, list_studies, make_workshop, run_studies
+from legoswarm.tasks import Tag
+from tests.saved import save_small
+from tests.tiny import TINY, Yard, compiled
+
+SMALL = {"envs": 2, "rollout": 6, "epochs": 1, "minibatches": 1}
+SCALE = Scale("test", seeds=2, episodes=3, evaluations=2, share=0.0, compile_fast=True, mappo=SMALL)
+YARD = Training(Yard(), "tiny", 1000)
+LATER = dataclasses.replace(YARD, start=YARD)
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    """A workshop for a study of one part."""
+    monkeypatch.setitem(STUDIES, "yards", Study("one part", lambda scale: [Part("plain", (YARD,), (evaluated(),))]))
+    return Workshop(SCALE, 2, tmp_path / "runs", tmp_path / "results", ("tiny",), "legoswarm study yards")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often a training was started and resumed."""
+    counts = {"start_run": 0, "resume_run": 0}
+
+    def counted(name):
+        function = getattr(running, name)
+
+        def call(*args, **kwargs):
+            counts[name] += 1
+            return function(*args, **kwargs, quiet=True)
+
+        return call
+
+    for name in counts:
+        monkeypatch.setattr(running, name, counted(name))
+    return counts
+
+
+def result(shop, part):
+    return json.loads((shop.out / "yards" / f"{part}.json").read_text())
+
+
+def test_a_study_runs_through_once(shop, calls, monkeypatch):
+    parts = [
+        Part("plain", (YARD,), (evaluated(agents=(2, 3)), trajectories("an episode"))),
+        Part("warm", (LATER,), (evaluated(label={"kind": "warm"}),), "tiny-curr"),
+    ]
+    monkeypatch.setitem(STUDIES, "yards", Study("two parts", lambda scale: parts))
+    run_studies("yards", shop)
+    assert calls == {"start_run": 2, "resume_run": 0}  # the warm start's own run is the first part's
+    plain, warm = result(shop, "plain"), result(shop, "warm")
+    assert [(row["agents"], row["seed"]) for row in plain["rows"]] == [(2, 0), (2, 1), (3, 0), (3, 1)]
+    assert plain["curve"]["steps"] == [12, 24]
+    assert np.array(plain["curve"]["values"]).shape == (2, 2)
+    assert plain["seeds"] == [0, 1]
+    assert plain["steps"] == 24
+    assert plain["label"] == "tiny"
+    assert warm["label"] == "tiny-curr"
+    assert {row["kind"] for row in warm["rows"]} == {"warm"}
+    assert np.array(plain["trajectories"][0]["positions"]).shape == (6, 3, 2)
+    for field in ("command", "hardware", "versions", "seconds", "train_seconds", "date"):
+        assert plain[field], field
+    before = {path: path.read_bytes() for path in shop.out.rglob("*.json")}
+    run_studies("yards", shop)
+    assert calls == {"start_run": 2, "resume_run": 0}
+    assert before == {path: path.read_bytes() for path in shop.out.rglob("*.json")}
+    assert list_studies("yards", shop).count("done") == 2
+
+
+def test_a_killed_part_goes_on_where_it_was(shop, calls, monkeypatch, tmp_path):
+    class Kill(BaseException):
+        pass
+
+    append = RunFolder.append_metrics
+
+    def killed(folder, row):
+        if row["iteration"] == 2:
+            raise Kill
+        append(folder, row)
+
+    monkeypatch.setattr(RunFolder, "append_metrics", killed)
+    with pytest.raises(Kill):
+        run_studies("yards", shop)
+    monkeypatch.setattr(RunFolder, "append_metrics", append)
+    assert not shop.out.exists()
+    run_studies("yards", shop)
+    assert calls == {"start_run": 1, "resume_run": 1}
+    whole = dataclasses.replace(shop, runs=tmp_path / "runs-whole", out=tmp_path / "whole")
+    run_studies("yards", whole)
+    for field in ("curve", "rows"):
+        assert result(shop, "plain")[field] == result(whole, "plain")[field]
+
+
+def test_results_of_other_settings_are_not_mixed(shop, calls):
+    run_studies("yards", shop)
+    with pytest.raises(FileError, match="other settings"):
+        run_studies("yards", dataclasses.replace(shop, seeds=1))
+
+
+def test_a_part_that_fails_is_named_and_the_others_go_on(shop, calls, monkeypatch, capsys):
+    bad = Part("bad", (YARD,), (evaluated(teams=("3v2",)),))
+    good = Part("good", (YARD,))
+    monkeypatch.setitem(STUDIES, "yards", Study("one fails", lambda scale: [bad, good]))
+    with pytest.raises(ValueError, match="1 of 2 parts failed: yards/bad"):
+        run_studies("yards", shop)
+    assert "no pursuers and evaders" in capsys.readouterr().err
+    assert result(shop, "good")["part"] == "good"
+    assert not (shop.out / "yards" / "bad.json").exists()
+    assert not jax.config.read("jax_disable_most_optimizations")
+
+
+def test_different_trainings_have_different_folders():
+    variants = [
+        YARD,
+        LATER,
+        dataclasses.replace(YARD, task=Yard(agents=3)),
+        dataclasses.replace(YARD, options=(("log_std", -1.0),)),
+        dataclasses.replace(YARD, seeds=1),
+        dataclasses.replace(LATER, start=dataclasses.replace(YARD, seeds=1)),
+    ]
+    folders = {training.folder(SCALE, 2) for training in variants}
+    assert len(folders) == len(variants)
+    assert all(name.startswith("yard-") and "tiny-24" in name for name in folders)
+    assert YARD.folder(SCALE, 3) not in folders
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+def test_every_training_of_the_catalogue_is_possible(scale):
+    for study in STUDIES.values():
+        parts = list(study.parts(scale))
+        assert parts
+        for training in [policy for part in parts for policy in part.policies if isinstance(policy, Training)]:
+            config = training.config(scale, scale.seeds, Path("runs"))
+            assert len(config.seeds) <= (3 if training.method == "segnn" else scale.seeds)
+            assert (config.start is None) == (training.start is None)
+
+
+def test_studies_of_the_full_scale_share_the_four_agent_run():
+    shop = make_workshop("full")
+    parts = {f"{study}/{part.name}": part for study in STUDIES for part in shop.parts(study)}
+    names = ("generalization/lego", "curriculum/lego-scl", "beyond/rest-equivariant")
+    assert len({parts[name].policies[0] for name in names}) == 1
+    assert parts["spread-6/pic"].policies == parts["generalization/pic-6"].policies
+    assert len(parts) == sum(len(list(STUDIES[s].parts(shop.scale))) for s in STUDIES) - _planar(shop.scale)
+
+
+def _planar(scale):
+    return sum("segnn-planar" in part.methods for study in STUDIES.values() for part in study.parts(scale))
+
+
+def test_tiny_has_one_size_for_each_method():
+    parts = [part for study in STUDIES.values() for part in study.parts(SCALES["tiny"])]
+    tasks = {policy.task for part in parts for policy in part.policies if isinstance(policy, Training)}
+    assert {task.agents for task in tasks if task.name == "spread"} == {3}
+
+
+def test_methods_can_be_left_out():
+    shop = make_workshop("full", methods=["lego", "mappo"])
+    assert [part.name for part in shop.parts("spread-3")] == ["lego", "mappo"]
+    meetings = [part.name for part in shop.parts("head-to-head")]
+    assert meetings == ["lego-lego", "lego-mappo", "mappo-lego", "mappo-mappo"]
+    assert "segnn-planar" not in METHODS
+    with pytest.raises(ValueError, match="no part of ood is left"):
+        run_studies("ood", make_workshop("full", methods=["pic"]))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("study nothing --list", "unknown study 'nothing'"),
+        ("study ood --scale huge --list", "unknown scale 'huge'"),
+        ("study ood --methods qmix --list", "unknown method 'qmix'"),
+        ("study ood --seeds 0 --list", "at least one seed"),
+        ("report --results nowhere", "nowhere is not a folder of results"),
+    ],
+)
+def test_impossible_wishes_are_one_sentence(line, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_list_says_what_there_is(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["study", "all", "--list"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"{study}: " in out for study in STUDIES)
+    assert "curriculum/lego-curr-8" in out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["without", "kept", "removed"])
+def test_a_failed_pursuer_stops_or_is_gone(kind):
+    task = Failing(Tag(pursuers=2, evaders=1), kind, at=3)
+    state, action = task.reset(jax.random.key(0)), jnp.ones((3, 2))
+    step = compiled(task.step, state, action)
+    places = []
+    for _ in range(6):
+        state = step(state, action)
+        places.append(np.asarray(state.position[0]))
+    moved = [not np.array_equal(a, b) for a, b in itertools.pairwise(places)]
+    assert moved == [True, True, *[kind == "without"] * 3]
+    assert bool(state.exists[0]) == (kind != "removed")
+    assert np.any(np.asarray(state.velocity[0])) == (kind == "without")
+
+
+def test_captures_count_after_the_failure_and_without_the_failed():
+    place = jnp.array([[0.0, 0.0], [0.0, 0.05], [0.0, 0.02], [0.9, 0.9], [-0.9, 0.9]])
+    start = Failing(Tag(pursuers=2, evaders=1), "kept").reset(jax.random.key(0))
+    counts = {}
+    for kind in ("without", "kept"):
+        for time in (30, 31):
+            state = dataclasses.replace(start, position=place, time=jnp.array(time))
+            counts[kind, time] = float(Failing(Tag(pursuers=2, evaders=1), kind).measure(state)["captures_after"])
+    assert counts == {("without", 30): 0, ("without", 31): 2, ("kept", 30): 0, ("kept", 31): 1}
+
+
+CHASE = Tag(pursuers=2, evaders=1, obstacles=1, horizon=10)
+
+
+def test_symmetries_are_measured(tmp_path):
+    # In frames, but with the pursuers in the order of their numbers: the evader minds when they are swapped.
+    config = PolicyConfig(policy="mappo-local", width=4)
+    measured = symmetries()([str(save_small(tmp_path / "tag", CHASE, config=config))], SCALE)
+    turned = {f"rotated by {angle} degrees" for angle in (37, 90)}
+    assert set(measured["errors"]) == {"two pursuers swapped", "reflected", "moved", *turned}
+    errors = {name: error["quantile"] for name, error in measured["errors"].items()}
+    assert errors.pop("two pursuers swapped") > 0.1
+    assert max(errors.values()) < 1e-3
+    swapped = next(scene for scene in measured["scenes"] if "swapped" in scene["title"])
+    original = measured["scenes"][0]
+    assert swapped["positions"][0] == original["positions"][1] != original["positions"][0]
+    assert swapped["actions"][0] == pytest.approx(original["actions"][1], abs=1e-3)
+
+
+def test_policies_meet_seed_by_seed(tmp_path):
+    policy = str(save_small(tmp_path / "tag", CHASE, seeds=(0, 1), config=TINY))
+    met = head_to_head()([policy, policy], SCALE)
+    assert [row["seed"] for row in met["rows"]] == [0, 1]
+    assert np.array(met["trajectories"][0]["positions"]).shape == (10, 4, 2)
