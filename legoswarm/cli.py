@@ -58,8 +58,17 @@ def _parser(argv: Sequence[str]) -> Parser:
     train = commands.add_parser("train", help="train policies")
     if argv[:1] == ["train"]:  # its options are those of the configurations, which need JAX
         _train_options(train, argv)
+    bench = commands.add_parser("bench", help="measure speed: training, compilation, worlds, acting")
+    if argv[:1] == ["bench"]:
+        _bench_options(bench)
     _eval_options(commands.add_parser("eval", help="evaluate a policy, or two of them head to head"))
     _watch_options(commands.add_parser("watch", help="animate a trained policy"))
+    _study_options(commands.add_parser("study", help="repeat the paper's tables and figures, part by part"))
+    _report_options(commands.add_parser("report", help="draw one page from what studies measured"))
+    flying = commands.add_parser("fly", help="fly pursuit and evasion on drones, real or simulated")
+    if argv[:1] == ["fly"]:
+        _fly_options(flying)
+    _export_options(commands.add_parser("export", help="write a policy that runs without JAX: NumPy and ONNX"))
     return parser
 
 
@@ -75,6 +84,7 @@ def _demo(args: argparse.Namespace) -> None:
 
 
 def _train_options(parser: Parser, argv: Sequence[str]) -> None:
+    from legoswarm.learn.defaults import defaults_in_words
     from legoswarm.learn.mappo import MappoConfig
     from legoswarm.policies import PolicyConfig
     from legoswarm.tasks import task_class, task_names
@@ -104,17 +114,19 @@ def _train_options(parser: Parser, argv: Sequence[str]) -> None:
     if name:
         add_options(parser, task_class(name), f"task {name}")
     add_options(parser, PolicyConfig, "policy")
-    add_options(parser, MappoConfig, "optimiser")
+    add_options(parser, MappoConfig, "optimiser", defaults_in_words())
     parser.set_defaults(run=_train)
 
 
 def _train(args: argparse.Namespace) -> None:
+    from legoswarm.description import MAX_SEEDS, check_slots
+    from legoswarm.learn.defaults import mappo_config
     from legoswarm.learn.folder import RunConfig
     from legoswarm.learn.loop import CHECKPOINT_SECONDS, resume_run, start_run
     from legoswarm.learn.mappo import MappoConfig
     from legoswarm.learn.train import TrainConfig
     from legoswarm.policies import PolicyConfig
-    from legoswarm.policies.file import MAX_SEEDS, check_slots, load_policy
+    from legoswarm.policies.file import load_policy
     from legoswarm.tasks import make_task, task_class
 
     pause = CHECKPOINT_SECONDS if args.checkpoint_seconds is None else args.checkpoint_seconds
@@ -134,7 +146,7 @@ def _train(args: argparse.Namespace) -> None:
         if args.warm_start:
             policy = load_policy(args.warm_start).config
         policy = dataclasses.replace(policy, **chosen(PolicyConfig, args))
-        mappo = MappoConfig(**chosen(MappoConfig, args))
+        mappo = mappo_config(policy.policy, **chosen(MappoConfig, args))
         train = TrainConfig(task, policy, mappo, 2_000_000 if args.steps is None else args.steps)
         first, count = args.seed or 0, 1 if args.seeds is None else args.seeds
         if count > MAX_SEEDS:
@@ -161,6 +173,9 @@ def _eval_options(parser: Parser) -> None:
     parser.add_argument("--start", metavar="SIDE", help="Spread: uniform, left or right")
     parser.add_argument("--limit", metavar="LIMIT", help="another action limit than in training")
     parser.add_argument(
+        "--nearest", type=whole, metavar="N", help="look only at so many entities of each role (0: at all)"
+    )
+    parser.add_argument(
         "--engine",
         choices=("legoswarm", "mpe2"),
         default="legoswarm",
@@ -178,6 +193,7 @@ def _eval(args: argparse.Namespace) -> None:
         agents=args.agents,
         teams=args.teams,
         opponents={role: name for role, name in (("pursuer", args.pursuers), ("evader", args.evaders)) if name},
+        nearest=args.nearest,
         episodes=args.episodes,
         seed=args.seed,
         episode_seed=args.eval_seed,
@@ -218,6 +234,180 @@ def _watch(args: argparse.Namespace) -> None:
         axes=args.axes, arrows=args.arrows,
     )  # fmt: skip
     print(path)
+
+
+def _study_options(parser: Parser) -> None:
+    parser.add_argument("name", nargs="?", default="all", metavar="NAME", help="a study, or all (see --list)")
+    parser.add_argument("--seeds", type=whole, metavar="N", help="seeds (default: 10, segnn 3; fewer at other scales)")
+    parser.add_argument("--scale", default="full", metavar="SCALE", help="full, small or tiny (default: full)")
+    parser.add_argument(
+        "--methods", nargs="+", metavar="NAME", help="only these (default: the paper's six; more: segnn-planar)"
+    )
+    parser.add_argument("--runs", metavar="DIR", help="folder of run folders (default: runs/studies)")
+    parser.add_argument("--out", metavar="DIR", help="folder of results (default: results/studies)")
+    parser.add_argument("--list", action="store_true", help="say what there is and what is done; run nothing")
+    parser.set_defaults(run=_study)
+
+
+def _study(args: argparse.Namespace) -> None:
+    from legoswarm.studies.run import list_studies, make_workshop, run_studies
+
+    shop = make_workshop(
+        args.scale, seeds=args.seeds, methods=args.methods, runs=args.runs, out=args.out, command=args.command_line
+    )
+    if args.list:
+        print(list_studies(args.name, shop))
+    else:
+        run_studies(args.name, shop)
+
+
+def _report_options(parser: Parser) -> None:
+    parser.add_argument("--results", default="results/studies", metavar="DIR", help="default: results/studies")
+    parser.add_argument("--out", default="report.html", metavar="FILE", help="the page (default: report.html)")
+    parser.add_argument("--figures", metavar="DIR", help="write the figures there too, as PNG files")
+    parser.set_defaults(run=_report)
+
+
+def _report(args: argparse.Namespace) -> None:
+    from legoswarm.studies.report import write_report
+
+    print(write_report(Path(args.results), Path(args.out), Path(args.figures) if args.figures else None))
+
+
+def _bench_options(parser: Parser) -> None:
+    from legoswarm.learn.mappo import MappoConfig
+    from legoswarm.policies import policy_names
+
+    parser.add_argument(
+        "--policies", nargs="+", default=["lego"], metavar="NAME", help=f"{', '.join(policy_names())} (default: lego)"
+    )
+    parser.add_argument("--agents", type=whole, nargs="+", default=[3], metavar="N", help="team sizes (default: 3)")
+    parser.add_argument("--seeds", type=whole, nargs="+", default=[1], metavar="N", help="seeds at once (default: 1)")
+    parser.add_argument("--steps", type=whole, default=32_000, metavar="N", help="steps for each seed (default: 32000)")
+    parser.add_argument("--width", type=whole, default=64, metavar="N", help="features of every layer (default: 64)")
+    parser.add_argument("--depth", type=whole, default=2, metavar="N", help="layers of each encoder (default: 2)")
+    parser.add_argument("--until", type=number, metavar="X", help="instead: seconds until the mean return is X")
+    parser.add_argument("--worlds", type=whole, metavar="N", help="instead: N worlds alone, random actions")
+    parser.add_argument("--forward", type=whole, metavar="N", help="instead: one decision of everybody in N worlds")
+    parser.add_argument("--acting", metavar="POLICY", help="instead: one agent of this policy among --entities")
+    parser.add_argument("--entities", type=whole, default=1000, metavar="N", help="for --acting (default: 1000)")
+    parser.add_argument("--nearest", type=whole, default=0, metavar="N", help="for --acting: look only at so many")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--out", metavar="FILE", help="write JSON into this file")
+    add_options(parser, MappoConfig, "optimiser")
+    parser.set_defaults(run=_bench)
+
+
+def _bench(args: argparse.Namespace) -> None:
+    from legoswarm.bench import bench, format_bench
+    from legoswarm.files import write_json
+    from legoswarm.learn.mappo import MappoConfig
+
+    report = bench(
+        policies=args.policies, agents=args.agents, seeds=args.seeds, steps=args.steps, width=args.width,
+        depth=args.depth, until=args.until, worlds=args.worlds, forward=args.forward, acting=args.acting,
+        entities=args.entities, nearest=args.nearest, mappo=chosen(MappoConfig, args), command=args.command_line,
+    )  # fmt: skip
+    if args.out:
+        write_json(Path(args.out), report)
+    print(json.dumps(report, indent=1) if args.json else format_bench(report), flush=True)
+
+
+def _export_options(parser: Parser) -> None:
+    parser.add_argument("policy", metavar="POLICY", help="a run, a policy file or zoo:NAME")
+    parser.add_argument("--out", required=True, metavar="DIR", help="a new folder for the files")
+    parser.add_argument("--seed", type=whole, metavar="N", help="which seed of the run (default: the best)")
+    parser.add_argument(
+        "--onnx", action=argparse.BooleanOptionalAction, default=True, help="ONNX files too (default; extra: onnx)"
+    )
+    parser.set_defaults(run=_export)
+
+
+def _export(args: argparse.Namespace) -> None:
+    from legoswarm.deploy.export import export_policy
+
+    for path in export_policy(args.policy, args.out, args.seed, args.onnx):
+        print(path)
+
+
+def _fly_options(parser: Parser) -> None:
+    from legoswarm.deploy.plan import Plan
+    from legoswarm.deploy.safety import Rules
+
+    parser.description = (
+        "Two pursuers, an evader and two obstacles, as in the paper: 100 steps, and a pursuer fails at step 30. "
+        "Name a crazyflies.yaml to fly real drones (its robots in order: pursuers, then the evader), or fly simulated "
+        "ones: --sitl or --dry-run."
+    )
+    parser.add_argument("crazyflies", nargs="?", metavar="CRAZYFLIES.YAML", help="the drones, in Crazyswarm2's format")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--sitl", action="store_true", help="simulated drones behind the real cflib, in real time")
+    how.add_argument("--dry-run", action="store_true", help="simulated drones in this process, without waiting")
+    how.add_argument("--replay", nargs="+", metavar="LOG", help="draw picture and animations of logs again")
+    how.add_argument("--statistics", action="store_true", help="many dry runs against the plain task, as JSON")
+    parser.add_argument("--policy", default="zoo:tag-2v1", metavar="POLICY", help="who flies (default: zoo:tag-2v1)")
+    parser.add_argument("--out", metavar="DIR", help="folder of logs and pictures, or the statistics' .json file")
+    parser.add_argument("--trials", type=whole, metavar="N", help="flights of simulated drones (default: 3)")
+    parser.add_argument(
+        "--plant", choices=("point", "crazyflow"), default="point", help="their bodies (default: point)"
+    )
+    parser.add_argument("--radio", type=number, metavar="X", help="--sitl over cflib's radio driver, with this loss")
+    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="of starts and noise (default: 0)")
+    parser.add_argument("--episodes", type=whole, default=400, metavar="N", help="of the statistics (default: 400)")
+    parser.add_argument("--jobs", type=whole, default=1, metavar="N", help="processes of the statistics (default: 1)")
+    parser.add_argument("--pursuers", type=whole, default=2, metavar="N", help="how many pursuers (default: 2)")
+    parser.add_argument("--evaders", type=whole, default=1, metavar="N", help="how many evaders (default: 1)")
+    parser.add_argument(
+        "--obstacles", nargs="*", type=number, metavar="X", help="x y of each, m (default: 0.75 0.3 -0.75 -0.3)"
+    )
+    parser.add_argument("--obstacle-radius", type=number, metavar="X", help="their physical radius, m (default: 0.05)")
+    parser.add_argument("--scale", type=number, metavar="X", help="metres for each unit of the task (default: 1.5)")
+    parser.add_argument("--stretch", type=number, metavar="X", help="seconds for each second of the task (default: 5)")
+    add_options(parser, Plan, "mission")
+    add_options(parser, Rules, "safety rules")
+    parser.set_defaults(run=_fly)
+
+
+def _fly(args: argparse.Namespace) -> None:
+    from legoswarm.deploy.fleet import Simulation
+    from legoswarm.deploy.fly import OBSTACLES, draw, fly, statistics
+    from legoswarm.deploy.plan import Plan
+    from legoswarm.deploy.safety import Rules
+    from legoswarm.deploy.setting import Setting
+
+    modes = [bool(args.crazyflies), args.sitl, args.dry_run, bool(args.replay), args.statistics]
+    if sum(modes) != 1:
+        raise ValueError("name a crazyflies.yaml, or choose one of --sitl, --dry-run, --replay and --statistics")
+    if args.replay:
+        logs = [Path(name) for name in args.replay]
+        if not draw(logs, Path(args.out) if args.out else logs[0].parent):
+            raise ValueError("there is nothing to draw: none of these flights got as far as the run")
+        return
+    given = {name: getattr(args, name) for name in ("obstacle_radius", "scale", "stretch")}
+    setting = Setting(
+        roles=("pursuer",) * args.pursuers + ("evader",) * args.evaders,
+        rules=Rules(**chosen(Rules, args)),
+        plan=Plan(**chosen(Plan, args)),
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    if args.statistics:
+        statistics(
+            args.policy, setting, args.out or "statistics.json", plant=args.plant, episodes=args.episodes,
+            seed=args.seed, jobs=args.jobs, command=args.command_line,
+        )  # fmt: skip
+        return
+    places = args.obstacles
+    if places is not None and len(places) % 2:
+        raise ValueError("--obstacles takes two numbers for each obstacle, x and y")
+    if args.crazyflies and args.trials not in (None, 1):
+        raise ValueError("real drones fly one trial at a time: put them back to their places and fly again")
+    fly(
+        args.policy, setting, args.out or _free_folder(Path("flights"), "flight"), crazyflies=args.crazyflies,
+        simulation=Simulation(args.plant, args.dry_run, args.radio),
+        trials=1 if args.crazyflies else 3 if args.trials is None else args.trials, seed=args.seed,
+        obstacles=OBSTACLES if places is None else list(zip(places[::2], places[1::2], strict=True)),
+        command=args.command_line,
+    )  # fmt: skip
 
 
 def _free_folder(parent: Path, stem: str) -> Path:

@@ -1,0 +1,88 @@
+"""Drones to fly with: those of a crazyflies.yaml, or simulated ones in front of cflib or without it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from legoswarm.deploy.crazyflies import read_crazyflies
+from legoswarm.deploy.inprocess import World
+from legoswarm.deploy.link import CflibLink
+from legoswarm.deploy.plan import Clock, Drone, WallClock
+from legoswarm.deploy.sitl.dongle import radio
+from legoswarm.deploy.sitl.endpoint import Endpoint, make_plant
+from legoswarm.deploy.sitl.process import EndpointProcess
+from legoswarm.files import FileError
+
+Place = tuple[float, float, float]  # m
+
+
+@dataclasses.dataclass(frozen=True)
+class Fleet:
+    """Drones that are ready to be connected to."""
+
+    drones: list[Drone]
+    clock: Clock
+    report: Callable[[], list[dict[str, Any]]] | None = None  # what simulated drones saw
+
+
+@dataclasses.dataclass(frozen=True)
+class Simulation:
+    """How drones are simulated.
+
+    Without waiting, in this process (`dry`); or behind cflib, in real time: over UDP, or over cflib's own radio driver
+    with a dongle that loses the share `radio` of packets each way.
+    """
+
+    plant: str = "point"
+    dry: bool = False
+    radio: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.radio is not None and not 0 <= self.radio < 1:
+            raise ValueError(f"the share of packets that the radio loses lies between 0 and 1, not at {self.radio:g}")
+        if self.radio is not None and self.dry:
+            raise ValueError("a dry run has no radio")
+
+
+@contextlib.contextmanager
+def simulated_fleet(
+    simulation: Simulation, roles: Sequence[str], places: Sequence[Place], seed: int
+) -> Iterator[Fleet]:
+    """Simulated drones that stand at some places."""
+    names = [f"cf{at + 1}" for at in range(len(places))]
+
+    def behind_cflib(uris: Sequence[str], report: Callable[[], list[dict[str, Any]]]) -> Fleet:
+        links = [CflibLink(name, uri) for name, uri in zip(names, uris, strict=True)]
+        return Fleet([Drone(*each) for each in zip(links, roles, places, strict=True)], WallClock(), report)
+
+    if simulation.dry:
+        world = World(names, make_plant(simulation.plant, np.array(places)), tick=0.01, seed=seed)
+        yield Fleet([Drone(*each) for each in zip(world.links, roles, places, strict=True)], world)
+    elif simulation.radio is not None:
+        with (
+            Endpoint(places, plant=simulation.plant, seed=seed) as endpoint,
+            radio(endpoint, simulation.radio, seed) as uris,
+        ):
+            yield behind_cflib(uris, endpoint.report)
+    else:
+        with EndpointProcess(places, plant=simulation.plant, seed=seed) as process:
+            yield behind_cflib(process.uris, process.report)
+
+
+def real_fleet(path: str | Path, roles: Sequence[str]) -> Fleet:
+    """The drones of a crazyflies.yaml; they take their roles in its order."""
+    robots = read_crazyflies(path)
+    if len(robots) != len(roles):
+        wanted = " and ".join(f"{roles.count(role)} {role}s" for role in dict.fromkeys(roles))
+        raise FileError(f"{path} has {len(robots)} robots that are enabled, but this needs {wanted}")
+    drones = [
+        Drone(CflibLink(robot.name, robot.uri), role, robot.initial_position, robot.voltage_warning)
+        for robot, role in zip(robots, roles, strict=True)
+    ]
+    return Fleet(drones, WallClock())

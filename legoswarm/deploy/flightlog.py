@@ -1,0 +1,165 @@
+"""The log of a flight: one JSON object for each line, written as the flight goes.
+
+The first line has the kind `flight` and all that is needed to understand the rest. A line `tick`, 50 times a second,
+holds what was measured and commanded; a line `step` what the policy saw and did; `event` what happened, in words; `end`
+how it ended. Times are seconds since the log was begun; everything else is in metres and seconds of the lab.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from legoswarm.deploy.plan import Clock, in_words
+from legoswarm.files import FileError
+
+FORMAT = 1
+
+
+class FlightLog:
+    """A log to write into, a new file; without a path it keeps nothing."""
+
+    def __init__(self, path: Path | None = None):
+        self.path = path
+        self._file: TextIO | None = None
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """One line; arrays become lists, and numbers that are not finite become null."""
+        if self.path is None:
+            return
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self.path, "x", encoding="utf-8")  # noqa: SIM115
+        line = {"kind": kind, **{name: _plain(value) for name, value in fields.items()}}
+        self._file.write(json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> FlightLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, float | np.floating):
+        return round(float(value), 4) if math.isfinite(value) else None
+    return value
+
+
+class Diary:
+    """What a mission writes down and says; times count from its beginning.
+
+    A full disk or a console that has gone must not keep drones in the air: errors end here.
+    """
+
+    def __init__(self, log: FlightLog, say: Callable[[str], None], clock: Clock):
+        self._log, self._say, self._clock, self._begun = log, say, clock, clock.now()
+        self._noted: set[str] = set()
+
+    def say(self, words: str) -> None:
+        """For people."""
+        with contextlib.suppress(Exception):
+            self._say(words)
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """A line of the log."""
+        try:
+            self._log.write(kind, t=self._clock.now() - self._begun, **fields)
+        except Exception as error:
+            words = f"the log cannot be written: {in_words(error)}"
+            if words not in self._noted:
+                self._noted.add(words)
+                self.say(words)
+
+    def event(self, words: str, **fields: Any) -> None:
+        """Something that happened, for the log and for people."""
+        self.write("event", words=words, **fields)
+        self.say(words)
+
+    @contextlib.contextmanager
+    def noting(self, what: str) -> Iterator[None]:
+        """Errors are written down, each of them once, and do not stop what follows."""
+        try:
+            yield
+        except Exception as error:
+            words = f"{what}: {in_words(error)}"
+            if words not in self._noted:
+                self._noted.add(words)
+                self.event(words)
+
+
+@dataclasses.dataclass(frozen=True)
+class Flight:
+    """A log that was read: its first line, and its ticks and events."""
+
+    about: dict[str, Any]
+    time: Float[np.ndarray, " ticks"]
+    position: Float[np.ndarray, "ticks drones 3"]
+    setpoint: Float[np.ndarray, "ticks drones 2"]
+    reasons: Int[np.ndarray, "ticks drones"]
+    stage: tuple[str, ...]  # of each tick
+    steps: tuple[dict[str, Any], ...]
+    events: tuple[dict[str, Any], ...]
+    end: dict[str, Any] | None  # None if the log breaks off
+
+    def during(self, stage: str) -> slice:
+        """The ticks of a stage."""
+        at = [number for number, name in enumerate(self.stage) if name == stage]
+        return slice(at[0], at[-1] + 1) if at else slice(0, 0)
+
+
+def read_flight(path: str | Path) -> Flight:
+    """Read a log; one that breaks off in its last line is read up to there."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileError(f"{path} does not exist") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path} cannot be read: {error}") from None
+    lines = text.split("\n")[:-1]  # what follows the last line break is no whole line
+    try:
+        rows = [json.loads(line) for line in lines]
+        by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in ("tick", "step", "event", "end")}
+        about = rows[0]
+        if about["kind"] != "flight" or about["format"] != FORMAT:
+            raise ValueError(f"it is not of format {FORMAT}")
+        ticks, drones = by_kind["tick"], len(about["names"])
+
+        def column(name: str, *shape: int, kind: Any = float) -> Any:
+            return np.array([row[name] for row in ticks], kind).reshape(len(ticks), *shape)
+
+        return Flight(
+            about,
+            column("t"),
+            column("position", drones, 3),
+            column("setpoint", drones, 2),
+            column("reasons", drones, kind=int),
+            tuple(row["stage"] for row in ticks),
+            tuple(by_kind["step"]),
+            tuple(by_kind["event"]),
+            by_kind["end"][-1] if by_kind["end"] else None,
+        )
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise FileError(f"{path} is not a flight log, or damaged: {error}") from None

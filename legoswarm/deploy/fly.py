@@ -1,0 +1,189 @@
+"""`legoswarm fly`: the paper's experiment on drones, real or simulated, and what remains of it: logs and pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from legoswarm.deploy.compare import RARE, compare
+from legoswarm.deploy.fleet import Simulation, real_fleet, simulated_fleet
+from legoswarm.deploy.flightlog import FlightLog, read_flight
+from legoswarm.deploy.link import LinkError
+from legoswarm.deploy.mission import Mission
+from legoswarm.deploy.plan import Outcome
+from legoswarm.deploy.runtime import Runtime, load_runtime
+from legoswarm.deploy.setting import Setting, draw_start
+from legoswarm.files import FileError, write_json
+
+OBSTACLES = ((0.75, 0.3), (-0.75, -0.3))  # m
+Say = Callable[[str], None]
+
+
+def fly(
+    policy: str,
+    setting: Setting,
+    out: str | Path,
+    *,
+    crazyflies: str | Path | None = None,
+    simulation: Simulation | None = None,
+    trials: int = 3,
+    seed: int = 0,
+    obstacles: Sequence[tuple[float, float]] = OBSTACLES,
+    command: str = "",
+    say: Say | None = None,
+) -> list[Outcome]:
+    """Fly some trials and write into `out` a log for each, a picture of all, animations and `summary.json`.
+
+    With the file `crazyflies` the drones are those of the file; without it they are simulated. A mission that ends
+    early is raised as its error once its drones have landed and the files are written.
+    """
+    if trials < 1:
+        raise ValueError("at least one trial is needed")
+    runtime = load_tag(policy)
+    setting = dataclasses.replace(setting, protocol=str(runtime.description.task.get("protocol", "paper")))
+    centres = np.array(obstacles, float).reshape(-1, 2)
+    simulation = simulation or Simulation()
+    out, say = Path(out), say or _to_console
+    logs = [out / f"trial-{number + 1}.jsonl" for number in range(trials)]
+    if taken := [path for path in (*logs, out / "summary.json") if path.exists()]:
+        raise FileError(f"{taken[0]} exists: name another folder with --out")
+    outcomes: list[Outcome] = []
+    rows = []
+    for number, path in enumerate(logs):
+        if crazyflies is not None:
+            ready = contextlib.nullcontext(real_fleet(crazyflies, setting.roles))
+        else:
+            start = draw_start(setting, centres, np.random.default_rng(seed + number))
+            places = [(float(x), float(y), 0.0) for x, y in start]
+            ready = simulated_fleet(simulation, setting.roles, places, seed + number)
+        with ready as fleet, FlightLog(path) as log:
+            mission = Mission(
+                fleet.drones,
+                runtime,
+                setting.chase(centres),
+                setting.physical(centres),
+                rules=setting.rules,
+                plan=setting.plan,
+                clock=fleet.clock,
+                log=log,
+                say=lambda words, number=number: say(f"trial {number + 1}: {words}"),
+                about={"policy": policy, "seed": runtime.seed, "command": command},
+            )
+            outcome = mission.fly()
+            report = fleet.report() if fleet.report is not None else None
+        if report is not None:
+            longest = max(drone["largest_gap"] for drone in report)
+            say(f"trial {number + 1}: the longest wait for a setpoint was {1000 * longest:.0f} ms")
+        outcomes.append(outcome)
+        rows.append({**outcome.to_json(), "log": path.name, "simulated": report})
+        if outcome.error is not None:
+            break
+    out.mkdir(parents=True, exist_ok=True)
+    about = None if crazyflies is not None else dataclasses.asdict(simulation)
+    write_json(out / "summary.json", {"command": command, "policy": policy, "simulation": about, "trials": rows})
+    draw([path for path in logs if path.exists()], out, say)
+    if (error := outcomes[-1].error) is not None:
+        raise ValueError(str(error)) if isinstance(error, LinkError) else error
+    return outcomes
+
+
+def load_tag(policy: str) -> Runtime:
+    """A policy that knows pursuers, evaders and obstacles."""
+    runtime = load_runtime(policy)
+    if not {"pursuer", "evader", "obstacle"} <= set(runtime.roles):
+        raise ValueError(f"{policy} cannot fly this: it knows {', '.join(runtime.roles)}, not pursuers and evaders")
+    return runtime
+
+
+def draw(logs: Sequence[Path], out: Path, say: Say | None = None) -> list[Path]:
+    """A picture of all flights, and an animation of each that has run; says what it wrote."""
+    from legoswarm.deploy.picture import animate_flight, draw_flights
+
+    flights = [(path, read_flight(path)) for path in logs]
+    flown = [(path, flight) for path, flight in flights if "run" in flight.stage]
+    if not flown:
+        return []
+    written = [out / "trials.png"]
+    draw_flights([flight for _, flight in flown], written[0], [path.stem.replace("-", " ") for path, _ in flown])
+    for path, flight in flown:
+        written.append(out / f"{path.stem}.gif")
+        animate_flight(flight, written[-1])
+    for path in written:
+        (say or _to_console)(f"wrote {path}")
+    return written
+
+
+def statistics(
+    policy: str,
+    setting: Setting,
+    out: str | Path,
+    *,
+    plant: str,
+    episodes: int,
+    seed: int,
+    jobs: int,
+    command: str,
+    say: Say | None = None,
+) -> dict[str, Any]:
+    """Compare flights in process with the plain task and write what comes out, as JSON."""
+    from legoswarm.learn.folder import environment
+
+    say, out = say or _to_console, Path(out)
+    if out.suffix != ".json":
+        raise ValueError(f"statistics are written into a .json file, not {out}")
+    runtime = load_tag(policy)
+    setting = dataclasses.replace(setting, protocol=str(runtime.description.task.get("protocol", "paper")))
+
+    def progress(done: int) -> None:
+        if done % 20 == 0:
+            say(f"{done} of {episodes} episodes")
+
+    compared = compare(policy, setting, plant=plant, episodes=episodes, seed=seed, jobs=jobs, progress=progress)
+    result = {
+        "command": command,
+        "policy": policy,
+        "policy_seed": runtime.seed,
+        "plant": plant,
+        "episodes": episodes,
+        "seeds": [seed, seed + episodes - 1],
+        "capture_distance": setting.chase(np.zeros((0, 2))).capture_distance(setting.rules.pause),
+        **compared,
+        "setting": dataclasses.asdict(setting),
+        **environment(),
+    }
+    if plant == "crazyflow":
+        result["versions"] |= {name: importlib.metadata.version(name) for name in ("crazyflow", "mujoco")}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_json(out, result)
+    for line in _in_words(setting, result):
+        say(line)
+    say(f"wrote {out}")
+    return result
+
+
+def _in_words(setting: Setting, result: dict[str, Any]) -> Iterator[str]:
+    """The figures that matter, a line for each."""
+    failure = setting.plan.failure != "none"
+    captured = "capture share of the remaining pursuer" if failure else "capture share"
+    names = {"captured": captured, "capture_time": "steps to the first capture", "pursuer_return": "pursuer return"}
+    if result["plain"]["captured"]["mean"] < RARE:
+        names["near_time"] = "steps until within 0.3 units"
+    for name, words in names.items():
+        plain, flown, gap = (result[side][name] for side in ("plain", "flown", "difference"))
+        low, high = gap["interval"]
+        yield (
+            f"{words}: plain {plain['mean']:.3f}, flown {flown['mean']:.3f}, "
+            f"difference {gap['mean']:+.3f} [{low:+.3f}, {high:+.3f}]"
+        )
+
+
+def _to_console(words: str) -> None:
+    sys.stderr.write(words + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,157 @@
+"""Drones without cflib and without waiting: the Crazyflies of `sitl` in this process, on a clock of their own.
+
+For dry runs and for statistics over many flights. The same bodies, commander, battery and faults as behind the UDP
+endpoint; no threads, no sockets, and a minute passes as fast as it can be computed.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from legoswarm.deploy.link import CLOSE_HEIGHT, DroneState, LinkError
+from legoswarm.deploy.sitl import crtp
+from legoswarm.deploy.sitl.drone import PARAMETERS, Drone
+from legoswarm.deploy.sitl.plants import Plant
+
+
+class World:
+    """Simulated drones on the ground, and the clock that they live by; it moves when somebody sleeps."""
+
+    def __init__(self, names: Sequence[str], plant: Plant, *, tick: float = 0.02, seed: int = 0):
+        self.plant = plant
+        self.drones = [Drone(place, seed=seed + at) for at, place in enumerate(plant.position)]
+        self.links = [
+            InProcessLink(name, drone, self, seed + at)
+            for at, (name, drone) in enumerate(zip(names, self.drones, strict=True))
+        ]
+        self._tick, self._ticks = tick, 0
+
+    def now(self) -> float:
+        """Seconds since the world began."""
+        return self._ticks * self._tick
+
+    def sleep_until(self, time: float) -> None:
+        """Let the world move on."""
+        while self.now() < time - 1e-9:
+            self._move()
+
+    def _move(self) -> None:
+        self._ticks += 1
+        now, plant = self.now(), self.plant
+        targets = [
+            drone.tick(now, self._tick, plant.position[at], plant.velocity[at], float(plant.yaw[at]))
+            for at, drone in enumerate(self.drones)
+        ]
+        plant.step(
+            np.array([target.velocity for target in targets]),
+            np.array([target.yaw_rate for target in targets]),
+            np.array([int(target.mode) for target in targets]),
+            self._tick,
+        )
+        for link in self.links:
+            link.listen()
+
+
+class InProcessLink:
+    """One simulated drone; packets reach it at once, or as late as its faults say."""
+
+    def __init__(self, name: str, drone: Drone, world: World, seed: int):
+        self.name = name
+        self.drone = drone
+        self._world = world
+        self._random = np.random.default_rng(seed)
+        self._states: collections.deque[DroneState] = collections.deque()
+        self._is_open = False
+        self._may_fall = False
+
+    def listen(self) -> None:
+        """Take in what the drone says now."""
+        faults, estimate = self.drone.faults, self.drone.estimate
+        if not self._is_open or faults.mute:
+            return
+        position = estimate.position + faults.noise * self._random.standard_normal(3)
+        arrival = self._world.now() + faults.latency
+        state = DroneState(arrival, position, estimate.velocity, estimate.yaw, self.drone.battery, self.drone.health)
+        self._states.append(state)
+        while len(self._states) > 1 and self._states[1].received <= self._world.now() + 1e-9:
+            self._states.popleft()
+
+    def open(self, timeout: float) -> None:
+        """Wait for the first state."""
+        self._is_open = True
+        deadline = self._world.now() + timeout
+        while self.state() is None:
+            if self._world.now() >= deadline or self.drone.faults.hang:
+                raise LinkError(f"{self.name} cannot be reached: it was not connected within {timeout:g} s")
+            self._world.sleep_until(self._world.now() + 0.02)
+
+    def state(self) -> DroneState | None:
+        """The newest state that has arrived."""
+        if not self._states or self._states[0].received > self._world.now() + 1e-9:
+            return None
+        return self._states[0]
+
+    def lost(self) -> str | None:
+        """Nothing gets lost in one process."""
+        return None
+
+    def parameter(self, name: str) -> str:
+        """A parameter of the drone."""
+        if name not in self.drone.parameters.values:
+            raise LinkError(f"{self.name} has no parameter {name}")
+        return str(self.drone.parameters.values[name])
+
+    def set_pose(self, x: float, y: float, z: float, yaw: float, timeout: float) -> None:
+        """Start the estimator again at this pose."""
+        for name, value in (("initialX", x), ("initialY", y), ("initialZ", z), ("initialYaw", yaw)):
+            self._write(f"kalman.{name}", value)
+        self._write("kalman.resetEstimation", 1)
+        self._world.sleep_until(self._world.now() + min(0.5, timeout))
+        self._write("kalman.resetEstimation", 0)
+
+    def take_off(self, height: float, seconds: float) -> None:
+        """Rise to `height`, on board."""
+        self._may_fall = False
+        self._send(8, 0, struct.pack("<BBff?f", 7, 0, height, 0.0, True, seconds))
+
+    def land(self, seconds: float) -> None:
+        """Stop the stream of setpoints and land, on board."""
+        if not self._may_fall:
+            self._send(7, 1, struct.pack("<BI", 0, 0))
+            self._send(8, 0, struct.pack("<BBff?f", 8, 0, 0.0, 0.0, True, seconds))
+
+    def hover(self, velocity_xy: Float[np.ndarray, "2"], height: float) -> None:
+        """Fly with this velocity at this height."""
+        if not (np.isfinite(velocity_xy).all() and math.isfinite(height)):
+            raise LinkError(f"{self.name} was told a velocity or a height that is not finite")
+        if not self._may_fall:
+            yaw = 0.0 if (state := self.state()) is None else state.yaw
+            cos, sin = math.cos(yaw), math.sin(yaw)
+            x, y = float(velocity_xy[0]), float(velocity_xy[1])
+            self._send(7, 0, struct.pack("<Bffff", 10, cos * x + sin * y, cos * y - sin * x, 0.0, height))
+
+    def motors_off(self) -> None:
+        """Stop the motors."""
+        self._may_fall = True
+        self._send(7, 0, b"\0")
+
+    def close(self) -> None:
+        """Let go of a drone that stands."""
+        state = self.state()
+        if state is not None and state.position[2] > CLOSE_HEIGHT and not self._may_fall:
+            raise LinkError(f"{self.name} was last heard of at a height of {state.position[2]:.2f} m: land it first")
+        self._is_open = False
+
+    def _send(self, port: int, channel: int, data: bytes) -> None:
+        self.drone.receive(crtp.packet(port, channel, data), self._world.now())
+
+    def _write(self, name: str, value: float | int) -> None:
+        names = [entry for entry, _ in PARAMETERS.entries]
+        kind = crtp.PARAMETER_FORMATS[PARAMETERS.entries[names.index(name)][1]]
+        self._send(2, 2, struct.pack("<H" + kind, names.index(name), value))

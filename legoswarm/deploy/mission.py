@@ -1,0 +1,317 @@
+"""The mission: connect, check, take off, settle, run, land, close. Whatever happens in between, the drones land.
+
+A drone that fails (a scheduled failure, an old position, a lost link, a low battery, a drone that tumbled or left the
+fence) is no longer steered: it stays in the policy's scene as something that stands still, and the others fly on. What
+concerns all of them (an action that is not a number, an error in the loop, Ctrl-C) ends the run: all land. No link is
+closed while its drone is above 0.1 m, and motors are stopped only for a drone whose failure is `motors_off`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from legoswarm.deploy.flightlog import FORMAT, Diary, FlightLog
+from legoswarm.deploy.plan import Capture, Clock, Drone, MissionError, Outcome, Plan, Stage, WallClock, in_words
+from legoswarm.deploy.preflight import check_at_start, check_drone, check_places
+from legoswarm.deploy.safety import Obstacles, Rules
+from legoswarm.deploy.team import Team
+from legoswarm.deploy.units import Chase, OwnEstimates, Plane, Policy, Positions, Reference
+
+APART, APART_SECONDS = 0.5, 3.0  # m, s: before landing, drones above each other move apart
+LATE_SECONDS = 0.1  # a loop that is later than this says so
+
+
+class Mission:
+    """One flight of all drones; `fly` does it."""
+
+    def __init__(
+        self,
+        drones: Sequence[Drone],
+        policy: Policy,
+        chase: Chase,
+        obstacles: Obstacles,
+        *,
+        rules: Rules | None = None,
+        plan: Plan | None = None,
+        positions: Positions | None = None,
+        clock: Clock | None = None,
+        log: FlightLog | None = None,
+        say: Callable[[str], None] | None = None,
+        about: dict[str, Any] | None = None,
+    ):
+        self.drones, self.policy, self.chase, self.obstacles = list(drones), policy, chase, obstacles
+        self.rules = Rules() if rules is None else rules
+        self.plan = Plan() if plan is None else plan
+        if tuple(drone.role for drone in drones) != chase.roles:
+            raise ValueError("the drones' roles are not those of the chase")
+        if self.plan.failure != "none" and self.plan.failing >= len(drones):
+            raise ValueError(f"there is no drone number {self.plan.failing} that could fail")
+        if chase.top_speed() > self.rules.speed:
+            raise ValueError(
+                f"the fastest drone of the task would fly {chase.top_speed():.2f} m/s, more than {self.rules.speed:g}"
+            )
+        check_places(self._names, np.array([drone.start for drone in drones], float), obstacles, self.rules)
+        self._clock: Clock = WallClock() if clock is None else clock
+        self._diary = Diary(log or FlightLog(), say or (lambda words: None), self._clock)
+        self._about = about or {}
+        source = positions or OwnEstimates([drone.link for drone in drones])
+        self.team = Team(self.drones, self.plan, obstacles, source, self._clock, self._diary)
+        self._ticks = max(round(chase.period * self.plan.rate), 1)  # of a step
+        self._due = self._clock.now()
+        self._stage = self._reached = Stage.CONNECT
+        self._interrupted = threading.Event()
+        self._captures: list[Capture] = []
+        self._touching: set[tuple[int, int]] = set()
+        self._track: list[Plane] = []
+
+    def fly(self) -> Outcome:
+        """Do it all. Errors end up in the outcome, after the drones have landed."""
+        error: BaseException | None = None
+        with self._catching_interrupts():
+            try:
+                self._write_about()
+                self._connect()
+                self._preflight()
+                self._take_off()
+                self._settle()
+                self._run()
+            except BaseException as caught:
+                error = caught
+                self._diary.event(f"the mission ends early: {in_words(caught)}")
+            self._land()
+            self._close()
+        members = self.team.members
+        outcome = Outcome(
+            self._reached,
+            error,
+            {member.name: member.status for member in members},
+            {member.name: member.failure for member in members if member.failure},
+            tuple(self._captures),
+            np.array(self._track).reshape(-1, len(members), 2),
+        )
+        self._diary.write("end", **outcome.to_json())
+        return outcome
+
+    # The stages
+
+    def _connect(self) -> None:
+        self._enter(Stage.CONNECT)
+        for drone in self.drones:
+            self._check_interrupt()
+            drone.link.open(self.plan.connect_seconds)
+
+    def _preflight(self) -> None:
+        self._enter(Stage.PREFLIGHT)
+        for drone in self.drones:
+            self._check_interrupt()
+            check_drone(drone, self.plan)
+        for drone in self.drones:
+            self._check_interrupt()
+            if self.plan.poses == "given":
+                drone.link.set_pose(*drone.start, 0.0, timeout=self.plan.connect_seconds)
+        self._due = self._clock.now()
+        self._wait(
+            lambda: self.team.age <= self.rules.stale,
+            2.0,
+            lambda name: f"{name} does not say where it is",
+        )
+        check_at_start(self.drones, self.team.position, self.plan.near)
+        check_places(self._names, self.team.position, self.obstacles, self.rules)
+
+    def _take_off(self) -> None:
+        self._enter(Stage.TAKEOFF)
+        for member in self.team.members:
+            member.drone.link.take_off(member.height, self.plan.take_off_seconds)
+        self._wait(
+            lambda: np.abs(self.team.position[:, 2] - self.team.heights) < 0.15,
+            self.plan.take_off_seconds + 3.0,
+            lambda name: f"{name} did not reach its height",
+        )
+
+    def _settle(self) -> None:
+        self._enter(Stage.SETTLE)
+        starts = np.array([drone.start[:2] for drone in self.drones])
+        begun = self._clock.now()
+
+        def hover() -> np.ndarray:
+            off = starts - self.team.plane
+            self.team.command(2.0 * off, self.rules)
+            unrest = np.linalg.norm(off, axis=-1) + np.linalg.norm(self.team.velocity, axis=-1)
+            return (unrest < 0.2) & (self._clock.now() - begun >= self.plan.settle_seconds)
+
+        self._wait(hover, self.plan.settle_seconds + 5.0, lambda name: f"{name} does not hover steadily")
+
+    def _run(self) -> None:
+        self._enter(Stage.RUN)
+        plan, team, begun = self.plan, self.team, self._clock.now()
+        reference = Reference.at_rest(team.plane.copy(), begun)
+        for step in range(plan.horizon):
+            if step == plan.fail_at and plan.failure != "none" and team.members[plan.failing].steered:
+                team.fail(plan.failing, "scheduled", plan.failure)
+            steered = team.steered
+            if not steered.any():
+                raise MissionError("no drone is left to fly")
+            measured = team.plane.copy(), team.velocity.copy()
+            present = steered | (not plan.drop_failed)
+            self._track.append(measured[0])
+            action = self.chase.act(self.policy, *measured, present)
+            if not np.isfinite(action[steered]).all():
+                raise MissionError("the policy gave an action that is not a number")
+            reference = reference.follow(self.chase, action, measured, steered, present, self._clock.now())
+            self._diary.write("step", step=step, action=action, virtual=reference.position)
+            if step % 10 == 0:
+                self._diary.say(f"step {step} of {plan.horizon}")
+            for _ in range(self._ticks):
+                team.command(reference.velocities(self.chase, team.plane, self._clock.now()), self.rules)
+                self._next_tick()
+                self._note_captures(step, self._clock.now() - begun)
+        self._track.append(team.plane.copy())
+
+    def _land(self) -> None:
+        """Bring everybody down; nothing that goes wrong here keeps another drone in the air."""
+        self._stage = Stage.LAND
+        if self._reached in (Stage.CONNECT, Stage.PREFLIGHT):
+            return
+        self._enter(Stage.LAND)
+        if self._reached in (Stage.SETTLE, Stage.RUN):
+            with self._diary.noting("moving apart before landing"):
+                self._move_apart()
+        for _ in range(2):
+            self.team.land()
+            if self._everybody_stands_within(self.plan.land_seconds + 3.0):
+                break
+        self.team.note_landed()
+
+    def _close(self) -> None:
+        self._enter(Stage.CLOSE)
+        for drone in self.drones:
+            with self._diary.noting(f"closing the link to {drone.name}"):
+                drone.link.close()
+
+    # Parts of them
+
+    def _wait(self, ready: Callable[[], np.ndarray], seconds: float, complaint: Callable[[str], str]) -> None:
+        """Let time pass until all drones are ready; complain about the first that is not in time."""
+        deadline = self._clock.now() + seconds
+        self._next_tick()
+        while not (done := ready()).all():
+            if self._clock.now() > deadline:
+                raise MissionError(complaint(self._names[int(done.argmin())]))
+            self._next_tick()
+
+    def _move_apart(self) -> None:
+        """Drones above each other would land on each other: all count as being in one layer, and farther apart."""
+        separation = max(APART, self.rules.separation)
+        rules = dataclasses.replace(self.rules, layer=self.rules.wake + 10.0, separation=separation)
+        deadline = self._clock.now() + APART_SECONDS
+        while self._clock.now() < deadline:
+            plane = self.team.plane[self.team.flying]
+            gaps = np.linalg.norm(plane[:, None] - plane[None], axis=-1) + separation * np.eye(len(plane))
+            if (gaps > 0.9 * separation).all():
+                return
+            self.team.command(np.zeros((len(self.drones), 2)), rules)
+            self._next_tick()
+        self._diary.event("drones are still above each other: they land all the same")
+
+    def _everybody_stands_within(self, seconds: float) -> bool:
+        """Wait until the landing is over and everybody stands, but not for ever."""
+        begun = self._clock.now()
+        while True:
+            with self._diary.noting("landing"):
+                self._next_tick()
+            self.team.tell_to_land()
+            passed = self._clock.now() - begun
+            if passed > self.plan.land_seconds + 0.5 and not self.team.flying.any():
+                return True
+            if passed > seconds:
+                return False
+
+    def _next_tick(self) -> None:
+        """Wait for the next tick, look where everybody is and how everybody does, and write it down."""
+        self._due += self.chase.period / self._ticks
+        if (late := self._clock.now() - self._due) > LATE_SECONDS:
+            self._diary.event(f"the loop is late by {late:.2f} s")
+            self._due = self._clock.now()
+        self._clock.sleep_until(self._due)
+        self.team.look()
+        self.team.record(self._stage.value)
+        if self._stage in (Stage.TAKEOFF, Stage.SETTLE, Stage.RUN):
+            self._watch()
+        self._check_interrupt()
+
+    def _watch(self) -> None:
+        """Find drones that have failed; before the run nobody may fail."""
+        for at, member in enumerate(self.team.members):
+            if member.steered and (why := self.team.trouble(at)) is not None:
+                if self._stage is not Stage.RUN:
+                    raise MissionError(f"{member.name} failed before the run: {why}")
+                self.team.fail(at, why, "land")
+
+    def _note_captures(self, step: int, seconds: float) -> None:
+        """Pairs of a steered pursuer and an evader that have just come close enough."""
+        reach, first, names = self.chase.capture_distance(self.rules.pause), self.chase.pursuers, self._names
+        gaps = np.linalg.norm(self.team.plane[:first, None] - self.team.plane[None, first:], axis=-1)
+        close = gaps < reach
+        close[~self.team.steered[:first]] = False
+        touching = {(int(pursuer), first + int(evader)) for pursuer, evader in np.argwhere(close)}
+        for pursuer, evader in sorted(touching - self._touching):
+            self._captures.append(Capture(step, round(seconds, 3), names[pursuer], names[evader]))
+            words = f"{names[pursuer]} has caught {names[evader]}"
+            self._diary.event(words, capture=[names[pursuer], names[evader]], step=step)
+        self._touching = touching
+
+    @property
+    def _names(self) -> list[str]:
+        return [drone.name for drone in self.drones]
+
+    def _enter(self, stage: Stage) -> None:
+        self._stage = stage
+        if stage not in (Stage.LAND, Stage.CLOSE):
+            self._reached = stage
+        self._due = self._clock.now()
+        self._diary.write("stage", stage=stage.value)
+        self._diary.say(stage.value)
+
+    def _write_about(self) -> None:
+        obstacles = zip(self.obstacles.centre.tolist(), self.obstacles.radius.tolist(), strict=True)
+        chase = {name: getattr(self.chase, name) for name in ("scale", "stretch", "fence", "protocol")}
+        self._diary.write(
+            "flight",
+            format=FORMAT,
+            names=self._names,
+            roles=list(self.chase.roles),
+            starts=[drone.start for drone in self.drones],
+            obstacles=[{"centre": centre, "radius": radius} for centre, radius in obstacles],
+            chase=chase,
+            capture=self.chase.capture_distance(self.rules.pause),
+            rules=dataclasses.asdict(self.rules),
+            plan=dataclasses.asdict(self.plan),
+            **self._about,
+        )
+
+    # Interrupts
+
+    def _check_interrupt(self) -> None:
+        if self._interrupted.is_set() and self._stage not in (Stage.LAND, Stage.CLOSE):
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def _catching_interrupts(self) -> Iterator[None]:
+        """Ctrl-C and a request to end become a flag: no line of the mission is cut short by them."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        signals = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        before = {number: signal.signal(number, lambda *_: self._interrupted.set()) for number in signals}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,163 @@
+"""Flights as a picture, like the paper's figure of its trials, and as an animation; from logs alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.animation import PillowWriter
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle, Rectangle
+
+from legoswarm.deploy.flightlog import Flight
+from legoswarm.files import FileError, beside
+from legoswarm.tasks.protocol import find_protocol
+
+BODY = 0.07  # m; a Crazyflie with its propellers
+TRAIL = 12  # frames
+
+
+def draw_flights(flights: Sequence[Flight], path: str | Path, titles: Sequence[str] | None = None) -> None:
+    """One panel for each flight: where drones went during the run, from a hollow marker to a filled one.
+
+    A cross marks where a drone failed, a star where a pursuer caught an evader. Obstacles are drawn as they stand, with
+    the size that they had in training around them.
+    """
+    from legoswarm.show.draw import INK, add_legend
+
+    if not flights:
+        raise ValueError("there is no flight to draw")
+    columns = min(len(flights), 3)
+    rows = math.ceil(len(flights) / columns)
+    side, title, legend = 3.6, 0.25, 0.35  # inches
+    height = rows * (side + title) + legend
+    figure = Figure(figsize=(columns * side, height))
+    FigureCanvasAgg(figure)
+    for number, flight in enumerate(flights):
+        row, column = divmod(number, columns)
+        bottom = legend + (rows - 1 - row) * (side + title)
+        place = ((column + 0.03) / columns, (bottom + 0.08) / height, 0.94 / columns, 0.94 * side / height)
+        axes = figure.add_axes(place)
+        _draw_room(axes, flight)
+        if titles is not None:
+            axes.set_title(titles[number], fontsize=10, color=INK, pad=5)
+        _draw_paths(axes, flight)
+    add_legend(figure, _keys(flights), 0.5 * legend / height)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with beside(path) as part:
+        figure.savefig(part, dpi=150)
+
+
+def animate_flight(flight: Flight, path: str | Path, *, fps: int = 10) -> None:
+    """The run as a GIF, one frame for each step of the policy."""
+    from legoswarm.show.draw import COLOURS, INK, add_legend
+
+    path, run = Path(path), flight.during("run")
+    time, places = flight.time[run], flight.position[run][..., :2]
+    if not len(time):
+        raise FileError("this flight has no run to animate: it ended before")
+    side, top = 5.0, 0.6  # inches
+    figure = Figure(figsize=(side, side + top), dpi=100)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.03, 0.02, 0.94, 0.94 * side / (side + top)))
+    _draw_room(axes, flight)
+    add_legend(figure, _keys([flight])[: len(set(flight.about["roles"])) + 1], 1 - 0.42 / (side + top))
+    words = figure.text(0.5, 1 - 0.17 / (side + top), "", ha="center", va="center", fontsize=10, color=INK)
+    colours = [COLOURS[role] for role in flight.about["roles"]]
+    bodies = [Circle((0, 0), BODY, color=colour, zorder=4) for colour in colours]
+    for body in bodies:
+        axes.add_patch(body)
+    trails = [axes.plot([], [], color=colour, alpha=0.5, linewidth=2, zorder=3)[0] for colour in colours]
+    failures = {event["drone"]: event["t"] for event in flight.events if "failure" in event}
+    begun, period = float(time[0]), 0.1 * flight.about["chase"]["stretch"]
+    frames = np.searchsorted(time, begun + period * np.arange(math.ceil((time[-1] - begun) / period)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with beside(path) as part:
+        writer = PillowWriter(fps=fps)
+        with writer.saving(figure, part, 100):
+            for number, at in enumerate(frames):
+                for drone, (name, body) in enumerate(zip(flight.about["names"], bodies, strict=True)):
+                    body.set_center(places[at, drone])
+                    trail = places[frames[max(number - TRAIL, 0)] : at + 1, drone]
+                    trails[drone].set_data(*trail.T)
+                    if time[at] >= failures.get(name, math.inf):
+                        body.set(facecolor="none", linestyle="--")
+                now = [event["words"] for event in flight.events if 0 <= time[at] - event["t"] < 2.5 * period]
+                words.set_text(f"step {number}   {now[-1] if now else ''}")
+                writer.grab_frame()
+
+
+def _draw_room(axes: Axes, flight: Flight) -> None:
+    """Fence and obstacles."""
+    from legoswarm.show.draw import COLOURS, GREY, style
+
+    about = flight.about
+    fence, soft = about["rules"]["fence"], about["chase"]["fence"]
+    half = 1.04 * fence
+    style(axes, np.array([[-half, -half], [half, half]]))
+    for size, look in ((fence, "-"), (soft, ":")):
+        box: Any = {"fill": False, "edgecolor": GREY, "linewidth": 0.8, "linestyle": look, "zorder": 1}
+        axes.add_patch(Rectangle((-size, -size), 2 * size, 2 * size, **box))
+    trained = about["chase"]["scale"] * find_protocol(about["chase"]["protocol"]).obstacle_radius
+    for obstacle in about["obstacles"]:
+        centre = tuple(obstacle["centre"])
+        axes.add_patch(Circle(centre, trained, facecolor=COLOURS["obstacle"], alpha=0.25, linewidth=0, zorder=1))
+        axes.add_patch(Circle(centre, obstacle["radius"], color=COLOURS["obstacle"], zorder=2))
+
+
+def _draw_paths(axes: Axes, flight: Flight) -> None:
+    from legoswarm.show.draw import COLOURS
+
+    run = flight.during("run")
+    time, places = flight.time[run], flight.position[run][..., :2]
+    if not len(time):
+        return
+    for drone, role in enumerate(flight.about["roles"]):
+        colour, path = COLOURS[role], places[:, drone]
+        axes.plot(*path.T, color=colour, linewidth=1.4, alpha=0.8, zorder=3)
+        ends: Any = {"linestyle": "", "marker": "o", "markersize": 6, "markeredgecolor": colour, "zorder": 4}
+        axes.plot(*path[0], markerfacecolor="white", markeredgewidth=1.4, **ends)
+        axes.plot(*path[-1], markerfacecolor=colour, **ends)
+    for event in flight.events:
+        if "failure" in event:
+            _mark(axes, flight, places, time, event["drone"], event["t"], "x", 9.0)
+        elif "capture" in event:
+            _mark(axes, flight, places, time, event["capture"][1], event["t"], "*", 7.0)
+
+
+def _mark(
+    axes: Axes,
+    flight: Flight,
+    places: Float[np.ndarray, "ticks drones 2"],
+    time: Float[np.ndarray, " ticks"],
+    name: str,
+    when: float,
+    marker: str,
+    size: float,
+) -> None:
+    """A marker where a drone was at that time."""
+    from legoswarm.show.draw import INK
+
+    at = min(int(np.searchsorted(time, when)), len(time) - 1)
+    place = places[at, flight.about["names"].index(name)]
+    axes.plot(*place, linestyle="", marker=marker, markersize=size, color=INK, markeredgewidth=1.8, zorder=5)
+
+
+def _keys(flights: Sequence[Flight]) -> list[Line2D]:
+    from legoswarm.show.draw import COLOURS, INK
+
+    roles = [role for role in ("pursuer", "evader") if any(role in flight.about["roles"] for flight in flights)]
+    look: Any = {"linestyle": "", "markersize": 6}
+    keys = [Line2D([], [], marker="o", color=COLOURS[role], label=role, **look) for role in [*roles, "obstacle"]]
+    keys.append(Line2D([], [], marker="o", color=INK, markerfacecolor="white", label="start", **look))
+    keys.append(Line2D([], [], marker="x", color=INK, markeredgewidth=1.8, label="failure", **look))
+    keys.append(Line2D([], [], marker="*", color=INK, label="capture", **look))
+    return keys

@@ -1,0 +1,157 @@
+"""What a mission is made of: its plan, its stages, how drones do, its clock and how it ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from time import monotonic, sleep
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from legoswarm.configs import option
+from legoswarm.deploy.link import Link, LinkError
+
+FAILURES = ("land", "hover", "motors_off", "none")
+POSES = ("given", "absolute")
+
+
+class MissionError(ValueError):
+    """Why a mission does not begin, or ends early; one sentence for a person."""
+
+
+class Stage(enum.Enum):
+    """Where a mission is."""
+
+    CONNECT = "connect"
+    PREFLIGHT = "preflight"
+    TAKEOFF = "takeoff"
+    SETTLE = "settle"
+    RUN = "run"
+    LAND = "land"
+    CLOSE = "close"
+
+
+class Status(enum.Enum):
+    """How a drone does."""
+
+    OK = "ok"
+    PAUSED = "paused"
+    FAILED = "failed"
+    LANDED = "landed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Drone:
+    """A drone of the mission and where it stands before take-off."""
+
+    link: Link
+    role: str
+    start: tuple[float, float, float]  # m
+    full: float | None = None  # V, if it needs another battery before take-off than the plan says
+
+    @property
+    def name(self) -> str:
+        """Its link's."""
+        return self.link.name
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a mission does and when it gives up; metres, seconds and volts."""
+
+    horizon: int = option(100, "steps of the policy")
+    failure: str = option("land", f"what happens to the drone that fails: {', '.join(FAILURES)}")
+    fail_at: int = option(30, "the step at which it fails")
+    failing: int = option(0, "which drone fails; pursuers count first")
+    drop_failed: bool = option(False, "take failed drones out of the scene instead of keeping them where they failed")
+    poses: str = option("given", "given: tell the drones where they stand; absolute: they know (lighthouse, mocap)")
+    pursuer_height: float = option(0.6, "height of pursuers, m")
+    evader_height: float = option(1.2, "height of evaders, m")
+    take_off_seconds: float = option(2.5, "take-off, s")
+    settle_seconds: float = option(2.0, "hovering before the run, s")
+    land_seconds: float = option(3.0, "landing, s")
+    connect_seconds: float = option(10.0, "time limit for connecting to a drone, s")
+    battery_full: float = option(3.8, "battery needed before take-off, V")
+    battery_low: float = option(3.5, "a drone lands when its battery stays lower in flight, V")
+    battery_empty: float = option(3.3, "a drone lands at once when its battery is lower, V")
+    rate: float = option(50.0, "commands in a second, about: a whole number of them makes a step of the policy")
+    near: float = option(0.3, "how far from its initial position a drone may stand, m")
+
+    def __post_init__(self) -> None:
+        if self.failure not in FAILURES:
+            raise ValueError(f"a failure is one of {', '.join(FAILURES)}, not {self.failure!r}")
+        if self.poses not in POSES:
+            raise ValueError(f"poses are {' or '.join(POSES)}, not {self.poses!r}")
+        if self.horizon < 1 or self.fail_at < 0 or self.failing < 0:
+            raise ValueError("a mission needs at least one step, and a failure at a step that is not negative")
+        numbers = (value for value in dataclasses.astuple(self) if isinstance(value, float))
+        if not all(0 < value < 1e6 for value in numbers):
+            raise ValueError("heights, times and voltages of a mission must be positive numbers")
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """Time for a mission; a simulated one passes as fast as it can."""
+
+    def now(self) -> float:
+        """Seconds; the same clock as the poses'."""
+        ...
+
+    def sleep_until(self, time: float) -> None:
+        """Return at that time."""
+        ...
+
+
+class WallClock:
+    """The computer's own."""
+
+    def now(self) -> float:
+        """Monotonic time."""
+        return monotonic()
+
+    def sleep_until(self, time: float) -> None:
+        """Return at that time."""
+        sleep(max(time - monotonic(), 0.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Capture:
+    """A pursuer that came close enough to an evader."""
+
+    step: int
+    time: float  # s since the run began
+    pursuer: str
+    evader: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a mission ended. `track` has the positions at the beginning of each step and at the end, m."""
+
+    reached: Stage  # the last stage before landing
+    error: BaseException | None  # why it ended early
+    statuses: dict[str, Status]
+    failures: dict[str, str]  # why, of each drone that failed
+    captures: tuple[Capture, ...]  # the first tick of each
+    track: Float[np.ndarray, "steps drones 2"]
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the track."""
+        return {
+            "reached": self.reached.value,
+            "error": None if self.error is None else in_words(self.error),
+            "statuses": {name: status.value for name, status in self.statuses.items()},
+            "failures": self.failures,
+            "captures": [dataclasses.asdict(capture) for capture in self.captures],
+        }
+
+
+def in_words(error: BaseException) -> str:
+    """An error as a sentence."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, LinkError | ValueError) and str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,216 @@
+"""The firmware's commander and supervisor: which setpoint counts, and what happens when none comes any more.
+
+Setpoints from the host come before those of the high-level commander until the host says that its stream stops.
+Without a new one, the drone levels out after 0.5 s (height kept, x and y free), and after 2 s its motors stop and it is
+locked. The high-level commander makes its setpoints on board and needs no stream. There is no clock inside: times are
+arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from legoswarm.deploy.sitl import crtp
+from legoswarm.deploy.sitl.plants import Mode
+
+LEVEL_AFTER, FALL_AFTER = 0.5, 2.0  # s without a setpoint
+POSITION_GAIN, POSITION_SPEED = 2.0, 1.0  # 1/s, m/s: the firmware's position loop
+PID, MELLINGER = 1, 2  # stabilizer.controller
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What the drone believes of itself."""
+
+    position: Float[np.ndarray, "3"]
+    velocity: Float[np.ndarray, "3"]
+    yaw: float  # rad
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What the velocity loop is told, in the frame of the estimate."""
+
+    velocity: Float[np.ndarray, "3"]
+    yaw_rate: float  # rad/s
+    mode: Mode
+
+
+@dataclasses.dataclass(frozen=True)
+class CutOff:
+    """Motors that were stopped, at which true height and by what."""
+
+    time: float
+    height: float
+    cause: str
+
+
+@dataclasses.dataclass
+class Record:
+    """What tests and reports want to know afterwards."""
+
+    setpoints: int = 0
+    largest_gap: float = 0.0  # s between setpoints of a stream, to its end
+    cut_offs: list[CutOff] = dataclasses.field(default_factory=list)
+    events: list[tuple[float, str]] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """A smooth path of the high-level commander: polynomials of degree 7, at rest in the end."""
+
+    start: Estimate
+    goal: Float[np.ndarray, "3"]
+    yaw: float
+    begun: float
+    seconds: float
+    lands: bool
+
+    def at(self, now: float) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+        """Position and velocity of the path."""
+        if now >= self.begun + self.seconds:
+            return self.goal, np.zeros(3)
+        t = max(now - self.begun, 0) / self.seconds
+        way = 35 * t**4 - 84 * t**5 + 70 * t**6 - 20 * t**7
+        speed = 140 * t**3 * (1 - t) ** 3
+        drift = t - 20 * t**4 + 45 * t**5 - 36 * t**6 + 10 * t**7  # from the velocity at the start
+        drift_speed = 1 - 80 * t**3 + 225 * t**4 - 216 * t**5 + 70 * t**6
+        away = self.goal - self.start.position
+        position = self.start.position + way * away + drift * self.seconds * self.start.velocity
+        return position, speed / self.seconds * away + drift_speed * self.start.velocity
+
+
+class Commander:
+    """One drone's commander; it decides on the target of the velocity loop."""
+
+    def __init__(self) -> None:
+        self.record = Record()
+        self.locked = False
+        self.tumbled = False
+        self.motors = False
+        self._setpoint: crtp.Motion | None = None
+        self._stamp = -math.inf  # when it came
+        self._streaming = False  # the host's setpoints come first
+        self._levelled = False
+        self._plan: _Plan | None = None
+
+    @property
+    def can_fly(self) -> bool:
+        """Whether the supervisor lets the motors run."""
+        return not (self.locked or self.tumbled)
+
+    def setpoint(self, setpoint: crtp.Setpoint, now: float, height: float) -> None:
+        """A setpoint from the host."""
+        if isinstance(setpoint, crtp.Stop):
+            self.cut(now, height, "stop setpoint")
+            return
+        self._note_gap(now)
+        self.record.setpoints += 1
+        self._setpoint, self._stamp, self._streaming, self._levelled = setpoint, now, True, False
+        self._plan = None
+        self.motors = self.can_fly
+
+    def relax(self, now: float) -> None:
+        """The host's stream stops; the high-level commander may take over."""
+        self._note_gap(now)
+        self._streaming = False
+
+    def order(self, order: crtp.Order, now: float, height: float, estimate: Estimate) -> None:
+        """An order to the high-level commander."""
+        if not self.can_fly:
+            return
+        if isinstance(order, crtp.Stop):
+            self.cut(now, height, "high-level stop")
+            return
+        here = estimate.position
+        if isinstance(order, crtp.GoTo):
+            goal = np.array(order.position) + (here if order.relative else 0)
+            yaw = order.yaw + (estimate.yaw if order.relative else 0)
+        else:
+            goal = np.array([here[0], here[1], order.height])
+            yaw = estimate.yaw if order.yaw is None else order.yaw
+        self._plan = _Plan(estimate, goal, yaw, now, max(order.seconds, 0.1), isinstance(order, crtp.Land))
+        self.motors = True
+
+    def cut(self, now: float, height: float, cause: str) -> None:
+        """Stop the motors."""
+        self._note_gap(now)
+        if self.motors:
+            self.record.cut_offs.append(CutOff(now, height, cause))
+        self._setpoint, self._plan, self._streaming, self.motors = None, None, False, False
+
+    def largest_gap(self, now: float) -> float:
+        """The longest wait for a setpoint in the streams so far, one that still lasts included."""
+        return max(self.record.largest_gap, now - self._stamp if self._streaming else 0)
+
+    def target(self, now: float, height: float, estimate: Estimate, controller: int = PID) -> Target:
+        """What the velocity loop is to do now."""
+        age = now - self._stamp
+        if self._plan and not (self._streaming and age <= LEVEL_AFTER):
+            return self._planned(self._plan, now, estimate)
+        if not self.motors or self._setpoint is None:
+            return Target(np.zeros(3), 0.0, Mode.OFF)
+        if age > FALL_AFTER:
+            self.locked = True
+            self.cut(now, height, "watchdog")
+            self.record.events.append((now, "locked"))
+            return Target(np.zeros(3), 0.0, Mode.OFF)
+        target = _pursue(self._setpoint, estimate, controller)
+        if age > LEVEL_AFTER:
+            if not self._levelled:
+                self._levelled = True
+                self.record.events.append((now, "level"))
+            return dataclasses.replace(target, yaw_rate=0.0, mode=Mode.LEVEL)
+        return target
+
+    def _planned(self, plan: _Plan, now: float, estimate: Estimate) -> Target:
+        if plan.lands and now > plan.begun + plan.seconds:
+            self._plan, self._setpoint, self._streaming, self.motors = None, None, False, False
+            self.record.events.append((now, "landed"))
+            return Target(np.zeros(3), 0.0, Mode.OFF)
+        position, velocity = plan.at(now)
+        return Target(velocity + _towards(position, estimate.position), _turn(plan.yaw, estimate.yaw), Mode.FLY)
+
+    def _note_gap(self, now: float) -> None:
+        if self._streaming:
+            self.record.largest_gap = max(self.record.largest_gap, now - self._stamp)
+
+
+def _pursue(setpoint: crtp.Motion, estimate: Estimate, controller: int) -> Target:
+    """The firmware's position loop in front of the velocity loop."""
+    x, y, _ = estimate.position
+    yaw_rate = 0.0
+    match setpoint:
+        # Mellinger's controller knows no velocities: it hovers at the setpoint's height (none, so 0, in a velocity).
+        case crtp.Hover() if controller == MELLINGER:
+            velocity = _towards((x, y, setpoint.z), estimate.position)
+        case crtp.VelocityWorld() if controller == MELLINGER:
+            velocity = _towards((x, y, 0.0), estimate.position)
+        case crtp.Hover(vx, vy, turn, height):
+            cos, sin = math.cos(estimate.yaw), math.sin(estimate.yaw)
+            climb = _towards((x, y, height), estimate.position)[2]
+            velocity = np.array([cos * vx - sin * vy, sin * vx + cos * vy, climb])
+            yaw_rate = math.radians(turn)
+        case crtp.VelocityWorld(vx, vy, vz, turn):
+            velocity = np.array([vx, vy, vz])
+            yaw_rate = math.radians(turn)
+        case crtp.Position():
+            velocity = _towards((setpoint.x, setpoint.y, setpoint.z), estimate.position)
+            yaw_rate = _turn(math.radians(setpoint.yaw), estimate.yaw)
+        case crtp.FullState():
+            velocity = np.array(setpoint.velocity) + _towards(setpoint.position, estimate.position)
+    return Target(velocity, yaw_rate, Mode.FLY)
+
+
+def _towards(place: Any, position: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+    return np.clip(POSITION_GAIN * (np.array(place) - position), -POSITION_SPEED, POSITION_SPEED)
+
+
+def _turn(yaw: float, now: float) -> float:
+    """A turn by the shorter way."""
+    return 2 * math.remainder(yaw - now, math.tau)

@@ -1,0 +1,180 @@
+"""The packets of Bitcraze's CRTP protocol (version 12), from the drone's side.
+
+One packet is a header, port << 4 | 3 << 2 | channel, and up to 30 bytes of data; numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+import zlib
+from typing import ClassVar, TypeAlias
+
+Vector: TypeAlias = tuple[float, float, float]
+
+PROTOCOL_VERSION = 12
+MAX_DATA = 30
+NULL = 0xFF  # the header of a packet that says nothing; cflib looks for drones with it
+
+# Types of log variables and of parameters, by their number on the wire.
+LOG_FORMATS = {1: "B", 2: "H", 3: "I", 4: "b", 5: "h", 6: "i", 7: "f", 8: "e"}
+PARAMETER_FORMATS = {0x08: "B", 0x09: "H", 0x0A: "I", 0x00: "b", 0x01: "h", 0x02: "i", 0x06: "f"}
+READ_ONLY = 0x40
+
+
+def packet(port: int, channel: int, data: bytes) -> bytes:
+    """A packet as it goes over the wire."""
+    if len(data) > MAX_DATA:
+        raise ValueError(f"a CRTP packet holds {MAX_DATA} bytes, not {len(data)}")
+    return bytes([port << 4 | 3 << 2 | channel]) + data
+
+
+def split(raw: bytes) -> tuple[int, int, bytes]:
+    """Port, channel and data of a packet."""
+    return raw[0] >> 4, raw[0] & 3, raw[1:]
+
+
+def log_packet(block: int, milliseconds: int, data: bytes) -> bytes:
+    """The values of a log block."""
+    return packet(5, 2, bytes([block]) + (milliseconds & 0xFFFFFF).to_bytes(3, "little") + data)
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """A table of contents: the names and types of log variables or parameters; an id is a place in it."""
+
+    port: int
+    entries: tuple[tuple[str, int], ...]
+
+    def reply(self, request: bytes) -> bytes | None:
+        """The answer to a question for the table's size or for one of its entries."""
+        if request[:1] == b"\x03":
+            limits = bytes([16, 128]) if self.port == 5 else b""  # log blocks, variables in all of them
+            return packet(self.port, 0, struct.pack("<BHI", 3, len(self.entries), self.checksum) + limits)
+        if request[:1] == b"\x02" and len(request) >= 3:
+            (at,) = struct.unpack_from("<H", request, 1)
+            if at < len(self.entries):
+                return packet(self.port, 0, struct.pack("<BH", 2, at) + self._entry(at))
+            return packet(self.port, 0, b"\x02")
+        return None
+
+    @property
+    def checksum(self) -> int:
+        """By which cflib knows a table that it has read before."""
+        return zlib.crc32(b"".join(self._entry(at) for at in range(len(self.entries))))
+
+    def _entry(self, at: int) -> bytes:
+        name, kind = self.entries[at]
+        return bytes([kind]) + name.replace(".", "\0").encode() + b"\0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Stop:
+    """Motors off, now."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hover:
+    """A horizontal velocity in the frame of the drone's yaw, a height and a turn."""
+
+    CODE: ClassVar = 10
+    vx: float
+    vy: float
+    yaw_rate: float  # degrees/s
+    z: float
+
+
+@dataclasses.dataclass(frozen=True)
+class VelocityWorld:
+    """A velocity in the world frame and a turn."""
+
+    CODE: ClassVar = 8
+    vx: float
+    vy: float
+    vz: float
+    yaw_rate: float  # degrees/s
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """A place and a yaw."""
+
+    CODE: ClassVar = 7
+    x: float
+    y: float
+    z: float
+    yaw: float  # degrees
+
+
+@dataclasses.dataclass(frozen=True)
+class FullState:
+    """A place and a velocity; acceleration, attitude and turn are on the wire, but not modelled."""
+
+    position: Vector
+    velocity: Vector
+
+
+Motion: TypeAlias = Hover | VelocityWorld | Position | FullState
+Setpoint: TypeAlias = Stop | Motion
+
+
+def read_setpoint(data: bytes) -> Setpoint | None:
+    """The setpoint in a packet of port 7, channel 0; None for one that is not modelled, damaged or not finite."""
+    try:
+        for kind in (Hover, VelocityWorld, Position):
+            if data[0] == kind.CODE:
+                values = struct.unpack_from("<ffff", data, 1)
+                return kind(*values) if all(map(math.isfinite, values)) else None
+        if data[0] == 6:
+            values = struct.unpack_from("<hhhhhhhhhIhhh", data, 1)
+            x, y, z, vx, vy, vz = (value / 1000 for value in values[:6])
+            return FullState((x, y, z), (vx, vy, vz))
+        return Stop() if data[0] == 0 else None
+    except (struct.error, IndexError):
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class TakeOff:
+    """Rise to a height in a time, on board."""
+
+    height: float
+    yaw: float | None  # rad; None: as it stands
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Land:
+    """Sink to a height in a time and stop the motors, on board."""
+
+    height: float
+    yaw: float | None
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class GoTo:
+    """Fly to a place in a time, on board."""
+
+    position: Vector
+    yaw: float
+    seconds: float
+    relative: bool
+
+
+Order: TypeAlias = Stop | TakeOff | Land | GoTo
+
+
+def read_order(data: bytes) -> Order | None:
+    """The order to the high-level commander in a packet of port 8; None for one that is not modelled or damaged."""
+    try:
+        if data[0] in (7, 8):
+            _, height, yaw, as_it_stands, seconds = struct.unpack_from("<Bff?f", data, 1)
+            return (TakeOff if data[0] == 7 else Land)(height, None if as_it_stands else yaw, seconds)
+        if data[0] == 12:
+            _, relative, _, x, y, z, yaw, seconds = struct.unpack_from("<BBBfffff", data, 1)
+            return GoTo((x, y, z), yaw, seconds, bool(relative))
+        return Stop() if data[0] == 3 else None
+    except (struct.error, IndexError):
+        return None

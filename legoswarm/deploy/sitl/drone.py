@@ -1,0 +1,300 @@
+"""One simulated Crazyflie: packets in and out, an estimator, a battery, and the faults that can be injected."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+import struct
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from legoswarm.deploy.link import Health
+from legoswarm.deploy.sitl import crtp
+from legoswarm.deploy.sitl.commander import PID, Commander, Estimate, Target
+from legoswarm.deploy.sitl.plants import Mode
+from legoswarm.deploy.sitl.tables import LogBlocks, Parameters
+
+FULL, EMPTY, FLIGHT_SECONDS, SAG = 4.1, 3.3, 360.0, 0.2  # V at rest, V at rest, s, V while the motors run
+CRITICAL, CRITICAL_SECONDS = 3.0, 5.0  # the firmware shuts the system down
+QUEUE = 256  # packets that wait to go out; the oldest are dropped
+_SILENT_PORTS = (3, 7)  # setpoints: what may get lost on the way in; on the way out it is log data
+
+LOG = crtp.Contents(
+    5,
+    (
+        *((f"stateEstimate.{name}", 7) for name in ("x", "y", "z", "vx", "vy", "vz", "yaw")),
+        ("pm.vbat", 7),
+        ("supervisor.info", 2),
+        *((f"kalman.{name}", 7) for name in ("varPX", "varPY", "varPZ")),
+    ),
+)
+PARAMETERS = crtp.Contents(
+    2,
+    (
+        ("stabilizer.controller", 0x08),
+        ("stabilizer.estimator", 0x08),
+        ("commander.enHighLevel", 0x08),
+        *((f"kalman.initial{name}", 0x06) for name in ("X", "Y", "Z", "Yaw")),
+        ("kalman.resetEstimation", 0x08),
+        ("deck.bcFlow2", 0x08 | crtp.READ_ONLY),
+    ),
+)
+
+
+DEFAULTS = {"stabilizer.controller": PID, "stabilizer.estimator": 2, "commander.enHighLevel": 1, "deck.bcFlow2": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Faults:
+    """What can go wrong with a drone; it can be changed while the drone flies."""
+
+    noise: float = 0.0  # m, standard deviation of the positions that it reports
+    latency: float = 0.0  # s for each packet, each way
+    drift: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m/s by which its estimate runs away
+    yaw_drift: float = 0.0  # rad/s
+    loss: float = 0.0  # share of setpoints and of log packets that get lost
+    mute: bool = False  # it says nothing any more
+    deaf: bool = False  # it hears nothing any more
+    dead: bool = False  # its motors stand still
+    tumble: bool = False  # it has turned over
+    hang: bool = False  # connecting to it never comes to an end
+    battery: float | None = None  # V, instead of the battery's model
+    controller: int | None = None  # stabilizer.controller: 2 is Mellinger's, which knows no velocities
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.loss <= 1 or self.noise < 0 or self.latency < 0:
+            raise ValueError("a loss lies between 0 and 1, noise and latency are not negative")
+
+
+class Drone:
+    """One simulated Crazyflie. It has no clock, no body and no socket: they are arguments."""
+
+    def __init__(self, position: Float[np.ndarray, "3"], seed: int = 0):
+        self.commander = Commander()
+        self.faults = Faults()
+        self.estimate = Estimate(np.array(position, float), np.zeros(3), 0.0)
+        self._height = float(position[2])  # the true one
+        self._last: Float[np.ndarray, "3"] = np.array(position, float)
+        self._turned = 0.0  # estimated yaw - true yaw
+        self._true_yaw = 0.0
+        self._random = np.random.default_rng(seed)
+        self.parameters = Parameters(PARAMETERS, DEFAULTS)
+        self._settled = -math.inf  # since when the estimator runs
+        self._charge = FULL
+        self._critical_since = math.inf
+        self._stop_unless_before = math.inf  # the emergency-stop watchdog
+        self._blocks = LogBlocks(LOG)
+        self._inbox: collections.deque[tuple[float, bytes]] = collections.deque(maxlen=QUEUE)
+        self._outbox: collections.deque[tuple[float, bytes]] = collections.deque(maxlen=QUEUE)
+
+    def inject(self, **changes: Any) -> None:
+        """Change some of the faults."""
+        self.faults = dataclasses.replace(self.faults, **changes)
+        if self.faults.controller is not None:
+            self.parameters.values["stabilizer.controller"] = self.faults.controller
+
+    # Packets
+
+    def receive(self, raw: bytes, now: float) -> None:
+        """A packet from the host."""
+        if not raw or self.faults.deaf or (raw[0] >> 4 in _SILENT_PORTS and self._is_lost()):
+            return
+        if self.faults.latency:
+            self._inbox.append((now + self.faults.latency, raw))
+        else:
+            self._handle(raw, now)
+
+    def transmit(self, now: float) -> bytes | None:
+        """The next packet for the host, if there is one."""
+        if self._outbox and self._outbox[0][0] <= now:
+            return self._outbox.popleft()[1]
+        return None
+
+    def _send(self, raw: bytes | None, now: float) -> None:
+        if raw is not None and not self.faults.mute:
+            self._outbox.append((now + self.faults.latency, raw))
+
+    def _is_lost(self) -> bool:
+        return self.faults.loss > 0 and self._random.random() < self.faults.loss
+
+    def _handle(self, raw: bytes, now: float) -> None:
+        port, channel, data = crtp.split(raw)
+        match port, channel:
+            case 15, 0:
+                self._send(raw, now)
+            case 15, 1:
+                self._send(crtp.packet(15, 1, b"Bitcraze Crazyflie".ljust(crtp.MAX_DATA, b"\0")), now)
+            case 13, 1 if data[:1] == b"\0":
+                self._send(crtp.packet(13, 1, bytes([0, crtp.PROTOCOL_VERSION])), now)
+            case (5, 0) | (2, 0) if not self.faults.hang:
+                self._send((LOG if port == 5 else PARAMETERS).reply(data), now)
+            case 5, 1:
+                self._send(self._blocks.order(data, now), now)
+            case 4, 0 if data[:1] == b"\1":
+                self._send(crtp.packet(4, 0, b"\1\0"), now)
+            case 2, 1:
+                self._send(self.parameters.read(data), now)
+            case 2, 2:
+                self._write(data, now)
+            case 3, 0 if data[12:14] == b"\0\0":  # no thrust
+                self.commander.cut(now, self._height, "RPYT 0")
+            case 7, 0:
+                if (setpoint := crtp.read_setpoint(data)) is not None:
+                    self.commander.setpoint(setpoint, now, self._height)
+            case 7, 1 if data[:1] == b"\0":
+                self.commander.relax(now)
+            case 8, 0:
+                if (order := crtp.read_order(data)) is not None:
+                    self.commander.order(order, now, self._height, self.estimate)
+            case 9, 0 if data[:1] == b"\x0c":
+                self._send(crtp.packet(9, 0, struct.pack("<BH", 0x8C, self.health.value)), now)
+            case 9, 1:
+                self._supervise(data, now)
+            case 6, _:
+                self._locate(channel, data, now)
+
+    def _write(self, data: bytes, now: float) -> None:
+        name, reply = self.parameters.write(data)
+        if name == "kalman.resetEstimation" and self.parameters.values[name]:
+            self._restart(now)
+        self._send(reply, now)
+
+    def _supervise(self, data: bytes, now: float) -> None:
+        match data[:1]:
+            case b"\1":
+                self._send(crtp.packet(9, 1, bytes([0x81, self.commander.can_fly, self.commander.can_fly])), now)
+            case b"\2":
+                self._send(crtp.packet(9, 1, bytes([0x82, self.commander.can_fly, self.commander.can_fly])), now)
+            case b"\3":
+                self._emergency_stop(now)
+            case b"\4":
+                self._stop_unless_before = now + 1
+
+    def _emergency_stop(self, now: float) -> None:
+        self.commander.cut(now, self._height, "emergency stop")
+        self.commander.locked = True
+        self._stop_unless_before = math.inf
+
+    # Where it is
+
+    def _restart(self, now: float) -> None:
+        """Start the estimator again, at the pose that the parameters give."""
+        x, y, z, yaw = (self.parameters.values[f"kalman.initial{name}"] for name in ("X", "Y", "Z", "Yaw"))
+        self.estimate = Estimate(np.array([x, y, z]), self.estimate.velocity, yaw)
+        self._turned = yaw - self._true_yaw
+        self._settled = now
+
+    def _locate(self, channel: int, data: bytes, now: float) -> None:
+        """Take over a position (channel 0) or a pose (channel 1) from outside; older hosts stop the motors here."""
+        if channel == 0 and len(data) == 12:
+            self.estimate = dataclasses.replace(self.estimate, position=np.array(struct.unpack("<fff", data)))
+        elif channel == 1 and len(data) == 29 and data[0] == 8:
+            *position, qx, qy, qz, qw = struct.unpack_from("<fffffff", data, 1)
+            yaw = math.atan2(2 * (qw * qz + qx * qy), 1 - 2 * (qy**2 + qz**2))
+            self._turned = yaw - self._true_yaw
+            self.estimate = dataclasses.replace(self.estimate, position=np.array(position), yaw=yaw)
+        elif channel == 1 and data[:1] == b"\3":
+            self._emergency_stop(now)
+
+    def _observe(
+        self, position: Float[np.ndarray, "3"], velocity: Float[np.ndarray, "3"], yaw: float, seconds: float
+    ) -> None:
+        """Follow the body, from where the estimator was told to start, with its drift."""
+        drift = np.array(self.faults.drift)
+        self._turned += seconds * self.faults.yaw_drift
+        moved = _rotate(position - self._last, self._turned)
+        self.estimate = Estimate(
+            self.estimate.position + moved + seconds * drift,
+            _rotate(velocity, self._turned) + drift,
+            math.remainder(yaw + self._turned, math.tau),
+        )
+        self._last, self._true_yaw, self._height = position.copy(), yaw, float(position[2])
+
+    # Time
+
+    def tick(
+        self,
+        now: float,
+        seconds: float,
+        position: Float[np.ndarray, "3"],
+        velocity: Float[np.ndarray, "3"],
+        yaw: float,
+    ) -> Target:
+        """Some milliseconds have passed and the body is here; gives what it is to do, in the true world."""
+        while self._inbox and self._inbox[0][0] <= now:
+            self._handle(self._inbox.popleft()[1], now)
+        self._observe(position, velocity, yaw, seconds)
+        self._watch(now, seconds)
+        controller = int(self.parameters.values["stabilizer.controller"])
+        target = self.commander.target(now, self._height, self.estimate, controller)
+        self._log(now)
+        if self.faults.dead:
+            return Target(np.zeros(3), 0.0, Mode.OFF)
+        velocity = _rotate(target.velocity - np.array(self.faults.drift), -self._turned)
+        return dataclasses.replace(target, velocity=velocity)
+
+    def _watch(self, now: float, seconds: float) -> None:
+        """Battery, tumbling and the emergency-stop watchdog."""
+        if self.commander.motors:
+            self._charge -= seconds * (FULL - EMPTY) / FLIGHT_SECONDS
+        if self.battery >= CRITICAL:
+            self._critical_since = math.inf
+        elif now - (since := min(self._critical_since, now)) > CRITICAL_SECONDS:
+            self.faults = dataclasses.replace(self.faults, mute=True, deaf=True, dead=True)
+        else:
+            self._critical_since = since
+        if self.faults.tumble and not self.commander.tumbled:
+            self.commander.cut(now, self._height, "tumbled")
+            self.commander.tumbled = True
+        if now > self._stop_unless_before:
+            self._emergency_stop(now)
+
+    @property
+    def battery(self) -> float:
+        """The voltage, V."""
+        if self.faults.battery is not None:
+            return self.faults.battery
+        return self._charge - SAG * self.commander.motors
+
+    @property
+    def health(self) -> Health:
+        """What the supervisor says."""
+        health = Health(0)
+        if self.commander.can_fly:
+            health |= Health.CAN_BE_ARMED | Health.ARMED | Health.AUTO_ARMED | Health.CAN_FLY
+        if self.commander.motors:
+            health |= Health.FLYING
+        if self.commander.tumbled:
+            health |= Health.TUMBLED | Health.CRASHED
+        if self.commander.locked:
+            health |= Health.LOCKED
+        return health
+
+    def _log(self, now: float) -> None:
+        """Send the log blocks that are due."""
+        if self._blocks.due(now):
+            for raw in self._blocks.packets(now, self._measurements(now)):
+                if not self._is_lost():
+                    self._send(raw, now)
+
+    def _measurements(self, now: float) -> dict[str, int | float]:
+        x, y, z = self.estimate.position + self.faults.noise * self._random.standard_normal(3)
+        vx, vy, vz = self.estimate.velocity
+        spread = 1e-5 + 0.01 * math.exp(-(now - self._settled) / 0.3)
+        return {
+            **{"stateEstimate.x": x, "stateEstimate.y": y, "stateEstimate.z": z},
+            **{"stateEstimate.vx": vx, "stateEstimate.vy": vy, "stateEstimate.vz": vz},
+            "stateEstimate.yaw": math.degrees(self.estimate.yaw),
+            "pm.vbat": self.battery,
+            "supervisor.info": self.health.value,
+            **{"kalman.varPX": spread, "kalman.varPY": spread, "kalman.varPZ": spread},
+        }
+
+
+def _rotate(vector: Float[np.ndarray, "3"], angle: float) -> Float[np.ndarray, "3"]:
+    """Turn a vector about the vertical."""
+    cos, sin = math.cos(angle), math.sin(angle)
+    return np.array([cos * vector[0] - sin * vector[1], sin * vector[0] + cos * vector[1], vector[2]])

@@ -1,0 +1,204 @@
+"""The world of simulated drones in real time, and the UDP ports at which cflib finds them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from legoswarm.deploy.sitl import crtp
+from legoswarm.deploy.sitl.drone import Drone
+from legoswarm.deploy.sitl.plants import Plant, PointMass
+
+TICK = 0.01  # s
+SLIP = 0.2  # s by which the world may be late before it lets the time go
+PLANTS = ("point", "crazyflow")
+
+
+class Endpoint:
+    """Simulated drones at `positions` (m), each at a UDP port of its own, in a thread of this process.
+
+    The drones' ports count up from `port`; with 0 the system picks free ones. Nothing is served before the plant is
+    ready.
+    """
+
+    def __init__(
+        self,
+        positions: Sequence[Any] | np.ndarray,
+        *,
+        plant: str = "point",
+        port: int = 0,
+        seed: int = 0,
+    ):
+        places = _places(positions)
+        self.plant = make_plant(plant, places)
+        self.drones = [Drone(place, seed=seed + at) for at, place in enumerate(places)]
+        self.lock = threading.Lock()  # of drones and plant
+        self.error: BaseException | None = None
+        self._peers: list[Any] = [None] * len(places)
+        self._sockets: list[socket.socket] = []
+        self._stop = threading.Event()
+        try:
+            for at in range(len(places)):
+                self._sockets.append(_socket(port + at if port else 0))
+        except OSError as error:
+            self._close_sockets()
+            raise ValueError(f"the UDP port {port + len(self._sockets)} is not free: {error.strerror}") from None
+        self._thread = threading.Thread(target=self._run, name="sitl-endpoint", daemon=True)
+        self._thread.start()
+
+    @property
+    def uris(self) -> list[str]:
+        """Where cflib finds the drones."""
+        return [f"udp://127.0.0.1:{sock.getsockname()[1]}" for sock in self._sockets]
+
+    def inject(self, drone: int, **faults: Any) -> None:
+        """Change some of a drone's faults (see `Faults`)."""
+        with self.lock:
+            self.drones[drone].inject(**faults)
+
+    def report(self) -> list[dict[str, Any]]:
+        """For each drone, what it saw and where it truly is."""
+        with self.lock:
+            if self.error is not None:
+                raise RuntimeError("the simulated world has stopped") from self.error
+            now = time.monotonic()
+            return [
+                {
+                    "position": self.plant.position[at].tolist(),
+                    "velocity": self.plant.velocity[at].tolist(),
+                    "motors": drone.commander.motors,
+                    "locked": drone.commander.locked,
+                    "setpoints": drone.commander.record.setpoints,
+                    "largest_gap": drone.commander.largest_gap(now),
+                    "cut_offs": [dataclasses.asdict(cut_off) for cut_off in drone.commander.record.cut_offs],
+                    "events": [list(event) for event in drone.commander.record.events],
+                }
+                for at, drone in enumerate(self.drones)
+            ]
+
+    def close(self) -> None:
+        """End the world."""
+        self._stop.set()
+        self._thread.join()
+        self._close_sockets()
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _close_sockets(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            self.error = error
+
+    def _serve(self) -> None:
+        selector = selectors.DefaultSelector()
+        for at, sock in enumerate(self._sockets):
+            selector.register(sock, selectors.EVENT_READ, at)
+        due = time.monotonic()
+        with selector:
+            while not self._stop.is_set():
+                for key, _ in selector.select(max(due - time.monotonic(), 0)):
+                    self._receive(key.data)
+                now = time.monotonic()
+                if now - due > SLIP:
+                    due = now
+                while due <= now:
+                    self._tick(due)
+                    due += TICK
+
+    def _receive(self, at: int) -> None:
+        """Take in what has come for a drone, and answer."""
+        sock, drone = self._sockets[at], self.drones[at]
+        while True:
+            try:
+                raw, peer = sock.recvfrom(64)
+            except (BlockingIOError, ConnectionError):
+                return
+            if raw[:1] == bytes([crtp.NULL]):  # somebody looks for drones
+                if not drone.faults.mute:
+                    self._send(at, raw, peer)
+                continue
+            self._peers[at] = peer
+            with self.lock:
+                drone.receive(raw, time.monotonic())
+            self._flush(at)
+
+    def _tick(self, now: float) -> None:
+        """Move the world on."""
+        plant = self.plant
+        with self.lock:
+            targets = [
+                drone.tick(now, TICK, plant.position[at], plant.velocity[at], float(plant.yaw[at]))
+                for at, drone in enumerate(self.drones)
+            ]
+            plant.step(
+                np.array([target.velocity for target in targets]),
+                np.array([target.yaw_rate for target in targets]),
+                np.array([int(target.mode) for target in targets]),
+                TICK,
+            )
+        for at in range(len(self.drones)):
+            self._flush(at)
+
+    def _flush(self, at: int) -> None:
+        """Send what a drone has to say, to whom it last heard of; a radio fetches it by itself."""
+        if self._peers[at] is None:
+            return
+        while True:
+            with self.lock:
+                raw = self.drones[at].transmit(time.monotonic())
+            if raw is None:
+                return
+            self._send(at, raw, self._peers[at])
+
+    def _send(self, at: int, raw: bytes, peer: Any) -> None:
+        with contextlib.suppress(OSError):  # a host that has gone
+            self._sockets[at].sendto(raw, peer)
+
+
+def make_plant(name: str, places: np.ndarray) -> Plant:
+    """The bodies, ready to move: point masses, or Crazyflow's quadrotors."""
+    if name == "point":
+        return PointMass(places)
+    if name == "crazyflow":
+        from legoswarm.deploy.sitl.crazyflow import Crazyflow
+
+        return Crazyflow(places)
+    raise ValueError(f"there is no plant {name!r}; there are {', '.join(PLANTS)}")
+
+
+def _places(positions: Sequence[Any] | np.ndarray) -> np.ndarray:
+    """Positions in m as an array of drones by 3; they may be given without a height."""
+    places = np.array(positions, float)
+    if places.ndim == 2 and places.shape[1] == 2:
+        places = np.concatenate([places, np.zeros((len(places), 1))], 1)
+    if places.ndim != 2 or places.shape[1] != 3 or not len(places) or not np.isfinite(places).all():
+        raise ValueError("simulated drones need positions (x, y) or (x, y, z) in metres")
+    return places
+
+
+def _socket(port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,76 @@
+"""Simulated drones in a process of their own: they keep time whatever their host does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class EndpointProcess:
+    """An `Endpoint` behind `python -m legoswarm.deploy.sitl`, with the same methods."""
+
+    def __init__(
+        self,
+        positions: Sequence[Any] | np.ndarray,
+        *,
+        plant: str = "point",
+        port: int = 0,
+        seed: int = 0,
+    ):
+        options = {"positions": np.array(positions, float).tolist(), "plant": plant, "port": port, "seed": seed}
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        # In a session of its own, so that Ctrl-C ends the flight and not the drones.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "legoswarm.deploy.sitl", *(f"--{name}={value}" for name, value in options.items())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+        )
+        self.uris: list[str] = self._read()
+
+    def inject(self, drone: int, **faults: Any) -> None:
+        """Change some of a drone's faults (see `Faults`)."""
+        self._ask({"drone": drone, "faults": faults})
+
+    def report(self) -> list[dict[str, Any]]:
+        """For each drone, what it saw and where it truly is."""
+        return self._ask({})
+
+    def close(self) -> None:
+        """End the world; it also ends when this process does."""
+        if self._process.returncode is None:
+            self._process.communicate()
+            self._errors.close()
+
+    def __enter__(self) -> EndpointProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
+            self._process.communicate()
+            with self._errors as file:
+                file.seek(0)
+                why = file.read().decode().strip().splitlines()
+            raise ValueError(f"the simulated drones have ended: {why[-1] if why else 'they do not say why'}")
+        answer = json.loads(line)
+        if isinstance(answer, dict):
+            raise ValueError(answer["error"])
+        return answer

@@ -1,0 +1,198 @@
+"""The drones of a mission in the air: where they are, how they do, and orders to them through the safety rules."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from legoswarm.deploy.flightlog import Diary
+from legoswarm.deploy.link import CLOSE_HEIGHT
+from legoswarm.deploy.plan import Clock, Drone, Plan, Status
+from legoswarm.deploy.preflight import BROKEN
+from legoswarm.deploy.safety import Memory, Obstacles, Reason, Rules, Sighting, apply_rules
+from legoswarm.deploy.units import Plane, Positions
+
+DEAD_SECONDS = 0.4  # a position that is older: the drone has failed
+GONE_SECONDS = 8.0  # a failed drone that says nothing is on the ground by then
+LOW_SECONDS = 2.0  # how long a battery must be low: it sags when motors pull
+
+
+@dataclasses.dataclass
+class Member:
+    """A drone and how it does."""
+
+    drone: Drone
+    height: float  # m, where it flies
+    status: Status = Status.OK
+    failure: str | None = None  # why it is not steered any more
+    failed_at: float = 0.0
+    hovers: bool = False  # failed, but held in the air
+    lands: bool = False  # it is to land,
+    told: bool = False  # and it has been told so
+    low_since: float | None = None  # the battery
+
+    @property
+    def name(self) -> str:
+        """Its drone's."""
+        return self.drone.name
+
+    @property
+    def steered(self) -> bool:
+        """Whether it flies as the mission says."""
+        return self.status in (Status.OK, Status.PAUSED)
+
+
+class Team:
+    """All drones, with arrays in their order."""
+
+    def __init__(
+        self,
+        drones: Sequence[Drone],
+        plan: Plan,
+        obstacles: Obstacles,
+        positions: Positions,
+        clock: Clock,
+        diary: Diary,
+    ):
+        heights = {"pursuer": plan.pursuer_height, "evader": plan.evader_height}
+        self.members = [Member(drone, heights[drone.role]) for drone in drones]
+        self.position: Float[np.ndarray, "drones 3"] = np.zeros((len(drones), 3))
+        self.velocity: Plane = np.zeros((len(drones), 2))
+        self.age: Float[np.ndarray, " drones"] = np.full(len(drones), np.inf)
+        self._received = np.full(len(drones), -np.inf)
+        self._plan, self._obstacles, self._positions = plan, obstacles, positions
+        self._clock, self._diary = clock, diary
+        self._memory = Memory.start(clock.now(), (len(drones),))
+        self._wanted = self._setpoint = np.zeros((len(drones), 2))
+        self._reasons = np.zeros(len(drones), int)
+
+    @property
+    def plane(self) -> Plane:
+        """Positions without heights."""
+        return self.position[:, :2]
+
+    @property
+    def heights(self) -> Float[np.ndarray, " drones"]:
+        """Where they are to fly."""
+        return np.array([member.height for member in self.members])
+
+    @property
+    def steered(self) -> Bool[np.ndarray, " drones"]:
+        """Who flies as the mission says."""
+        return np.array([member.steered for member in self.members])
+
+    @property
+    def flying(self) -> Bool[np.ndarray, " drones"]:
+        """Who is in the air, or may be."""
+        return ~np.array([self.on_ground(at) for at in range(len(self.members))])
+
+    def on_ground(self, at: int) -> bool:
+        """Whether it is known to stand; a failed one that says nothing does so after a while."""
+        if self.age[at] <= DEAD_SECONDS:
+            return bool(self.position[at, 2] < CLOSE_HEIGHT)
+        member = self.members[at]
+        return member.failure is not None and self._clock.now() - member.failed_at > GONE_SECONDS
+
+    def look(self) -> None:
+        """Take in where everybody is; one that is not steered counts as standing still."""
+        for at, member in enumerate(self.members):
+            pose = self._positions.pose(member.name)
+            if pose is not None and np.isfinite(pose.position).all() and np.isfinite(pose.velocity).all():
+                self._received[at] = pose.received
+                self.position[at] = pose.position
+                self.velocity[at] = pose.velocity[:2]
+        self.age = self._clock.now() - self._received
+        self.velocity[~self.steered] = 0.0
+
+    def record(self, stage: str) -> None:
+        """A line of the log."""
+        self._diary.write(
+            "tick",
+            stage=stage,
+            position=self.position,
+            velocity=self.velocity,
+            age=self.age,
+            wanted=self._wanted,
+            setpoint=self._setpoint,
+            reasons=self._reasons.tolist(),
+        )
+
+    def command(self, wanted: Plane, rules: Rules) -> None:
+        """Fly these velocities, m/s, as far as the rules allow."""
+        now = self._clock.now()
+        sighting = Sighting(self.position, self.velocity, self.age, self.steered, self.flying)
+        verdict = apply_rules(rules, wanted, sighting, self._obstacles, self._memory, now)
+        self._memory, self._reasons = verdict.memory, verdict.reasons
+        self._wanted, self._setpoint = wanted, verdict.velocity
+        for at, member in enumerate(self.members):
+            if member.steered:
+                self.set_status(member, Status.PAUSED if verdict.reasons[at] & Reason.PAUSE else Status.OK)
+                member.drone.link.hover(verdict.velocity[at], member.height)
+            elif member.hovers and not member.lands:
+                member.drone.link.hover(np.zeros(2), member.height)
+        self.tell_to_land()
+
+    def trouble(self, at: int) -> str | None:
+        """What is wrong with a drone, if it cannot go on."""
+        member, now = self.members[at], self._clock.now()
+        link, state = member.drone.link, member.drone.link.state()
+        if (lost := link.lost()) is not None:
+            return f"its link is lost ({lost})"
+        if self.age[at] > DEAD_SECONDS:
+            return f"its position is older than {DEAD_SECONDS:g} s"
+        if state is None or now - state.received > DEAD_SECONDS:
+            return f"it has said nothing for {DEAD_SECONDS:g} s"
+        if state.health & BROKEN:
+            return f"it does not fly any more ({(state.health & BROKEN).name})"
+        if self._reasons[at] & Reason.OUTSIDE:
+            return "it has left the fence"
+        if state.battery >= self._plan.battery_low:
+            member.low_since = None
+        elif member.low_since is None:
+            member.low_since = now
+        sagging = member.low_since is None or now - member.low_since <= LOW_SECONDS
+        if sagging and state.battery >= self._plan.battery_empty:
+            return None
+        return f"its battery is low ({state.battery:.2f} V)"
+
+    def fail(self, at: int, why: str, mode: str) -> None:
+        """Steer a drone no longer: it lands, hovers on the spot, or its motors stop."""
+        member = self.members[at]
+        member.failure, member.failed_at = why, self._clock.now()
+        member.lands, member.hovers = mode == "land", mode == "hover"
+        self.set_status(member, Status.FAILED)
+        self._diary.event(f"{member.name} has failed ({mode}): {why}", drone=member.name, failure=mode)
+        self.tell_to_land()
+        if mode == "motors_off":
+            with self._diary.noting(f"stopping the motors of {member.name}"):
+                member.drone.link.motors_off()
+
+    def land(self) -> None:
+        """Everybody who flies is to land, also those who were told before and are still in the air."""
+        for at, member in enumerate(self.members):
+            member.lands = member.lands or member.steered or member.hovers
+            member.told = member.told and self.on_ground(at)
+        self.tell_to_land()
+
+    def tell_to_land(self) -> None:
+        """Tell those who are to land and have not been told; an error is no reason to give up."""
+        for member in self.members:
+            if member.lands and not member.told:
+                with self._diary.noting(f"landing {member.name}"):
+                    member.drone.link.land(self._plan.land_seconds)
+                    member.told = True
+
+    def note_landed(self) -> None:
+        """Those who are seen standing have landed."""
+        for at, member in enumerate(self.members):
+            if self.on_ground(at) and self.age[at] <= DEAD_SECONDS:
+                self.set_status(member, Status.LANDED)
+
+    def set_status(self, member: Member, status: Status) -> None:
+        """How a drone does, written down when it changes."""
+        if member.status is not status:
+            member.status = status
+            self._diary.write("status", drone=member.name, status=status.value)

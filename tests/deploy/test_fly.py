@@ -1,0 +1,223 @@
+"""The command `legoswarm fly`: dry runs, replays, statistics, and short flights through the real cflib."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from flights import STARTS, Chaser
+from PIL import Image
+from saved import save_small
+from test_link import Metronome
+
+from legoswarm.cli import main
+from legoswarm.deploy import compare
+from legoswarm.deploy.flightlog import read_flight
+from legoswarm.deploy.plan import Plan
+from legoswarm.deploy.setting import Setting, draw_obstacles, draw_start
+from legoswarm.deploy.sitl.plants import PointMass
+from legoswarm.deploy.sitl.process import EndpointProcess
+from legoswarm.tasks import Spread, Tag
+
+QUICK = ["--take-off-seconds", "1", "--settle-seconds", "0.2", "--land-seconds", "1", "--rate", "25"]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    """A policy for Tag with random weights."""
+    return str(save_small(tmp_path_factory.mktemp("policies") / "tag", Tag(pursuers=2, evaders=1, obstacles=2)))
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*words):
+    return main(["fly", *map(str, words)])
+
+
+def test_a_dry_run_writes_logs_pictures_and_a_summary(policy, tmp_path, capsys):
+    words = ["--policy", policy, "--dry-run", "--horizon", 4, "--fail-at", 2, *QUICK]
+    assert run(*words, "--trials", 2, "--seed", 3, "--out", "out") == 0
+    names = ["summary.json", "trial-1.gif", "trial-1.jsonl", "trial-2.gif", "trial-2.jsonl", "trials.png"]
+    assert sorted(os.listdir("out")) == names
+    summary = json.loads((tmp_path / "out/summary.json").read_text())
+    assert [trial["error"] for trial in summary["trials"]] == [None, None]
+    assert [trial["failures"] for trial in summary["trials"]] == [{"cf1": "scheduled"}] * 2
+    assert set(summary["trials"][0]["statuses"].values()) == {"landed"}
+    flights = [read_flight(tmp_path / f"out/trial-{number}.jsonl") for number in (1, 2)]
+    assert flights[0].about["starts"] != flights[1].about["starts"]
+    assert flights[0].about["plan"]["fail_at"] == 2
+    with Image.open("out/trial-1.gif") as gif:
+        assert gif.n_frames == 4
+    assert "trial 2: step 0 of 4" in capsys.readouterr().err
+
+    assert run(*words, "--out", "out") == 2
+    assert "exists: name another folder" in capsys.readouterr().err
+
+    before = (tmp_path / "out/trials.png").read_bytes()
+    assert run("--replay", "out/trial-1.jsonl", "out/trial-2.jsonl", "--out", "again") == 0
+    assert (tmp_path / "again/trials.png").read_bytes() == before
+    assert sorted(os.listdir("again")) == ["trial-1.gif", "trial-2.gif", "trials.png"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "name a crazyflies.yaml, or choose one of"),
+        (["--dry-run", "--failure", "explode"], "a failure is one of land, hover, motors_off, none"),
+        (["--dry-run", "--policy", "nowhere"], "nowhere does not exist"),
+        (["--dry-run", "--policy", "damaged"], "is damaged"),
+        (["--dry-run", "--policy", "spread"], "it knows agent, landmark, not pursuers and evaders"),
+        (["--dry-run", "--obstacles", "1", "2", "3"], "two numbers for each obstacle"),
+        (["--dry-run", "--gain", "5"], "the gain of the safety rules"),
+        (["--dry-run", "--stretch", "2"], "more than 0.5"),
+        (["--dry-run", "--pursuers", "0"], "at least one pursuer"),
+        (["--dry-run", "--trials", "0"], "at least one trial"),
+        (["--dry-run", "--radio", "0.1"], "a dry run has no radio"),
+        (["--sitl", "--radio", "1.5"], "between 0 and 1, not at 1.5"),
+        (["--replay", "nothing.jsonl"], "nothing.jsonl does not exist"),
+        (["--replay", "damaged/policy.json"], "is not a flight log"),
+        (["--statistics", "--out", "figures.txt"], "written into a .json file"),
+        (["three.yaml"], "three.yaml has 1 robots that are enabled, but this needs 2 pursuers and 1 evaders"),
+        (["three.yaml", "--trials", "2"], "real drones fly one trial at a time"),
+        (["none.yaml"], "none.yaml does not exist"),
+    ],
+)
+def test_what_cannot_be_flown_is_refused_in_one_sentence(words, why, policy, tmp_path, capsys):
+    damaged = save_small(tmp_path / "damaged", Tag(pursuers=2, evaders=1, obstacles=2))
+    (damaged / "policy.safetensors").write_bytes((damaged / "policy.safetensors").read_bytes()[:-100])
+    save_small(tmp_path / "spread", Spread())
+    robot = "{uri: radio://0/80/2M/E7E7E7E701, initial_position: [0, 0, 0]}"
+    (tmp_path / "three.yaml").write_text(f"fileversion: 3\nrobots: {{cf1: {robot}}}\n")
+    default = [] if "--policy" in words else ["--policy", policy]
+    assert run(*words, *default) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("legoswarm fly: ")
+    assert error.count("\n") == 1
+    assert why in error
+    assert not (tmp_path / "flights").exists()
+
+
+@pytest.mark.slow
+def test_the_papers_experiment_through_the_real_cflib(policy, tmp_path):
+    """A pursuer fails on the way; the drones, in a process of their own, say how they were treated."""
+    words = ["--policy", policy, "--sitl", "--trials", 1, "--horizon", 6, "--fail-at", 2, "--failure", "motors_off"]
+    with Metronome() as metronome:
+        assert run(*words, *QUICK, "--out", "out") == 0
+    (trial,) = json.loads((tmp_path / "out/summary.json").read_text())["trials"]
+    assert set(trial["statuses"].values()) == {"landed"}
+    fallen, *others = trial["simulated"]
+    assert [cut["cause"] for cut in fallen["cut_offs"]] == ["stop setpoint"]
+    for drone in others:
+        assert drone["cut_offs"] == []
+        assert drone["position"][2] < 0.05
+        assert drone["setpoints"] > 80
+        assert drone["largest_gap"] < 0.1 + metronome.stall
+
+
+@pytest.mark.slow
+def test_ctrl_c_lands_the_drones_of_a_file(policy, tmp_path):
+    """A crazyflies.yaml with the URIs of simulated drones, and a flight that is interrupted."""
+    with EndpointProcess([start[:2] for start in STARTS]) as drones:
+        lines = [
+            f"  cf{at + 1}: {{uri: '{uri}', initial_position: {list(start)}}}"
+            for at, (uri, start) in enumerate(zip(drones.uris, STARTS, strict=True))
+        ]
+        (tmp_path / "crazyflies.yaml").write_text("\n".join(["fileversion: 3", "robots:", *lines]))
+        words = ["fly", "crazyflies.yaml", "--policy", policy, *QUICK, "--out", "out"]
+        flight = subprocess.Popen([sys.executable, "-m", "legoswarm.cli", *words], stderr=subprocess.PIPE, text=True)
+        for line in flight.stderr:
+            if "step 0" in line:
+                break
+        time.sleep(0.5)
+        assert all(drone["position"][2] > 0.4 for drone in drones.report())
+        flight.send_signal(signal.SIGINT)
+        _, rest = flight.communicate(timeout=60)
+        assert flight.returncode == 130
+        assert "interrupted" in rest
+        for drone in drones.report():
+            assert drone["cut_offs"] == []
+            assert drone["position"][2] < 0.05
+    (trial,) = json.loads((tmp_path / "out/summary.json").read_text())["trials"]
+    assert trial["error"] == "interrupted"
+    assert set(trial["statuses"].values()) == {"landed"}
+    assert (tmp_path / "out/trials.png").exists()
+
+
+def test_statistics_compare_flights_with_the_plain_task(policy, tmp_path, capsys):
+    words = ["--policy", policy, "--statistics", "--episodes", 2, "--horizon", 6, "--fail-at", 2, "--seed", 5]
+    assert run(*words, *QUICK, "--out", "figures/a.json") == 0
+    result = json.loads((tmp_path / "figures/a.json").read_text())
+    assert result["episodes"] == 2
+    assert result["command"].startswith("legoswarm fly --policy")
+    assert {"versions", "hardware", "revision", "setting"} <= set(result)
+    assert set(result["plain"]) == set(result["flown"]) == set(result["difference"])
+    assert result["difference"]["captured"]["interval"][0] <= result["difference"]["captured"]["interval"][1]
+    assert "capture share of the remaining pursuer: plain" in capsys.readouterr().err
+
+
+def test_a_flight_without_failure_is_close_to_the_plain_task():
+    setting = Setting(plan=Plan(failure="none", horizon=12, take_off_seconds=1.0, settle_seconds=0.2))
+    rng = np.random.default_rng(7)
+    obstacles = draw_obstacles(setting, 2, rng)
+    start = draw_start(setting, obstacles, rng)
+    plain = compare.play(Chaser(), setting.chase(obstacles), start, setting.plan)
+    flown = compare.fly_in_process(Chaser(), setting, start, obstacles, PointMass)
+    assert plain.shape == flown.shape == (13, 3, 2)
+    assert np.linalg.norm(plain[-1] - plain[0], axis=-1).max() > 0.5
+    assert np.linalg.norm(plain - flown, axis=-1).max() < 0.2
+
+
+def test_what_is_measured():
+    setting = Setting(plan=Plan(failure="land", fail_at=2, horizon=4))
+    track = np.zeros((5, 3, 2))
+    track[:, 0] = [0.0, 0.1]  # touches all the time, but has failed by then
+    track[:, 1, 0] = [1.5, 1.5, 1.5, -1.5, -1.5]  # passes the evader between two steps
+    figures = compare.measure(setting, track)
+    assert (figures["captured"], figures["capture_time"], figures["near_time"]) == (1.0, 1.0, 1.0)
+    assert figures["pursuer_return"] == 40.0
+    assert figures["evader_return"] == -40.0
+    track[:, 1, 0] = 1.5
+    figures = compare.measure(setting, track)
+    assert (figures["captured"], figures["capture_time"]) == (0.0, 3.0)
+    track[:, 2] = [1.5, 1.5]  # at the arena's edge, 1 in both directions
+    assert compare.measure(setting, track)["evader_return"] == pytest.approx(-4 * 2.0)
+
+
+def test_starts_are_such_as_a_mission_accepts():
+    setting = Setting()
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        obstacles = draw_obstacles(setting, 2, rng)
+        start = draw_start(setting, obstacles, rng)
+        gaps = np.linalg.norm(start[:, None] - start[None], axis=-1)[np.triu_indices(3, 1)]
+        assert gaps.min() > setting.rules.separation
+        assert np.linalg.norm(start[:, None] - obstacles[None], axis=-1).min() > 0.2
+    crowded = Setting(roles=("pursuer",) * 25 + ("evader",))
+    with pytest.raises(ValueError, match="no room"):
+        draw_start(crowded, np.zeros((0, 2)), np.random.default_rng(0))
+
+
+def test_flying_needs_no_jax(policy, tmp_path):
+    """A dry run but for its pictures, where JAX cannot be imported."""
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys(("jax", "jaxlib", "equinox"), None))
+from legoswarm.deploy import fly
+from legoswarm.deploy.fleet import Simulation
+from legoswarm.deploy.plan import Plan
+from legoswarm.deploy.setting import Setting
+fly.draw = lambda *_: None
+plan = Plan(horizon=2, take_off_seconds=1.0, settle_seconds=0.2, land_seconds=1.0)
+(outcome,) = fly.fly({policy!r}, Setting(plan=plan), "out", simulation=Simulation(dry=True), trials=1)
+print(outcome.reached.value)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "run\n"
