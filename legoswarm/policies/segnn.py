@@ -1,0 +1,249 @@
+"""SEGNN: steerable message passing for actor and critic (E3AC, Chen and Zhang 2023; Brandstetter et al. 2022).
+
+`segnn` has the weights of the O(3) network, `segnn-planar` those of an O(2) network that contains it; the rest is
+the same. See docs/baselines.md.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from legoswarm.architecture import PolicyConfig
+from legoswarm.frames import make_frame
+from legoswarm.policies.leash import pull_back
+from legoswarm.policies.policy import Decision, Policies, RolePolicy, register_policy
+from legoswarm.policies.sets import nearest
+from legoswarm.policies.steerable import (
+    EdgeMap,
+    Features,
+    Irreps,
+    NodeMap,
+    PlanarWeights,
+    SphericalWeights,
+    Turn,
+    activate,
+    balanced,
+    join,
+    planar_weights,
+    spherical_weights,
+    turn_of,
+)
+from legoswarm.scene import Layout, Scene, View, observe
+
+Weights = Callable[..., PlanarWeights | SphericalWeights]  # draws those of an edge map
+
+
+class Graph(eqx.Module):
+    """Nodes of several kinds; the first ones receive messages, the last ones send them."""
+
+    velocity: Float[Array, "nodes 2"]
+    exists: Bool[Array, " nodes"]
+    offset: Float[Array, "receivers senders 2"]  # from the receiver to the sender
+    edge: Bool[Array, "receivers senders"]
+    kinds: tuple[int, ...] = eqx.field(static=True)  # of each node
+
+
+def star(view: View, count: int = 0) -> Graph:
+    """What one agent sees: everybody sends to the agent, which is a kind of its own; `count` as for `nearest`."""
+    view = View(view.position, view.velocity, tuple(nearest(role, count) for role in view.others))
+    others = view.flat()
+    kinds = (0, *(kind for kind, role in enumerate(view.others, 1) for _ in range(len(role.mask))))
+    return Graph(
+        jnp.concatenate([view.velocity[None], others.velocity]),
+        jnp.concatenate([jnp.array([True]), others.mask]),
+        others.position[None],
+        others.mask[None],
+        kinds,
+    )
+
+
+def complete(scene: Scene) -> Graph:
+    """The full state: everybody sends to everybody else."""
+    kinds = tuple(int(kind) for kind in np.repeat(np.arange(len(scene.layout.roles)), scene.layout.slots))
+    both = scene.exists[:, None] & scene.exists[None]
+    return Graph(
+        scene.velocity,
+        scene.exists,
+        scene.position[None] - scene.position[:, None],
+        both & ~np.eye(len(kinds), dtype=bool),
+        kinds,
+    )
+
+
+class Edges(eqx.Module):
+    """Lengths and directions of a graph's edges."""
+
+    distance: Float[Array, "receivers senders 1"]
+    turn: Turn
+    pair: Turn  # for the features of both ends
+
+    def __init__(self, graph: Graph, irreps: Irreps):
+        self.distance = norm(graph.offset)
+        direction = graph.offset / jnp.where(self.distance > 0, self.distance, 1.0)
+        self.turn = turn_of(direction, irreps)
+        self.pair = turn_of(direction, Irreps(*(2 * n for n in irreps)))
+
+
+class Layer(eqx.Module):
+    """x + update(x, sum of messages): two gated products with the edge's harmonics, then two with the node's kind."""
+
+    messages: tuple[EdgeMap, EdgeMap]
+    updates: tuple[NodeMap, NodeMap]
+    irreps: Irreps = eqx.field(static=True)
+
+    def __init__(self, irreps: Irreps, kinds: int, weights: Weights, *, key: PRNGKeyArray):
+        keys = jax.random.split(key, 4)
+        both = Irreps(*(2 * n for n in irreps))
+        pair = both._replace(scalars=1 + both.scalars)
+        self.messages = (
+            EdgeMap(weights(pair, irreps, key=keys[0]), irreps),
+            EdgeMap(weights(irreps, irreps, key=keys[1]), irreps),
+        )
+        self.updates = (
+            NodeMap(both, irreps, kinds, gated=True, key=keys[2]),
+            NodeMap(irreps, irreps, kinds, key=keys[3]),
+        )
+        self.irreps = irreps
+
+    def __call__(self, x: Features, graph: Graph, edges: Edges) -> Features:
+        """The next features of every node."""
+        sent = self.send(x, edges)
+        received = jax.tree.map(lambda values: jnp.where(graph.edge[..., None], values, 0.0).sum(1), sent)
+        silent = len(graph.exists) - len(graph.edge)  # nodes that nobody sends to
+        received = jax.tree.map(lambda values: jnp.pad(values, ((0, silent), (0, 0))), received)
+        first, second = self.updates
+        step = second(activate(first(join(x, received, self.irreps), graph.kinds), self.irreps), graph.kinds)
+        return jax.tree.map(jnp.add, x, step)
+
+    def send(self, x: Features, edges: Edges) -> Features:
+        """The messages from all senders to all receivers, worked out in the frames of the edges."""
+        shape = edges.distance.shape[:2]
+
+        def spread(values: Float[Array, "nodes width"], axis: int) -> Float[Array, "receivers senders width"]:
+            chosen = values[: shape[0]] if axis else values[len(values) - shape[1] :]
+            return jnp.broadcast_to(jnp.expand_dims(chosen, axis), (*shape, values.shape[1]))
+
+        here, there = (jax.tree.map(functools.partial(spread, axis=axis), x) for axis in (1, 0))
+        pair = edges.pair.into(join(here, there, self.irreps))
+        pair = Features(jnp.concatenate([edges.distance, pair.invariant], axis=-1), pair.along, pair.across)
+        first, second = self.messages
+        return edges.turn.back(activate(second(activate(first(pair), self.irreps)), self.irreps))
+
+
+class Segnn(eqx.Module):
+    """Embedding, layers and readout: two products at the nodes, their mean, and two products of it."""
+
+    embed: NodeMap
+    layers: tuple[Layer, ...]
+    nodes: tuple[NodeMap, NodeMap]
+    whole: tuple[NodeMap, NodeMap]
+
+    def __init__(
+        self,
+        config: PolicyConfig,
+        kinds: int,
+        result: Irreps,
+        weights: Weights,
+        *,
+        gain: float,
+        key: PRNGKeyArray,
+    ):
+        keys = jax.random.split(key, 5 + config.depth)
+        irreps = balanced(config.width)
+        count = sum(irreps)
+        kept = Irreps(count, count * result.vectors, 0)  # scalars are needed to gate vectors
+        last = Irreps(*(count * n for n in result))
+        self.embed = NodeMap(Irreps(1, 1, 0), irreps, kinds, key=keys[0])
+        self.layers = tuple(Layer(irreps, kinds, weights, key=k) for k in keys[5:])
+        self.nodes = NodeMap(irreps, kept, kinds, gated=True, key=keys[1]), NodeMap(kept, kept, kinds, key=keys[2])
+        self.whole = NodeMap(kept, last, gated=True, key=keys[3]), NodeMap(last, result, gain=gain, key=keys[4])
+
+    def __call__(self, graph: Graph) -> Features:
+        """The result for the whole graph."""
+        x = self.embed(Features(norm(graph.velocity), graph.velocity[:, :1], graph.velocity[:, 1:]), graph.kinds)
+        edges = Edges(graph, self.embed.after)
+        for layer in self.layers:
+            x = layer(x, graph, edges)
+        first, second = self.nodes
+        x = second(activate(first(x, graph.kinds), second.before), graph.kinds)
+        x = jax.tree.map(lambda values: _mean(values, graph.exists), x)
+        first, second = self.whole
+        return second(activate(first(x, (0,)), second.before), (0,))
+
+
+class SegnnActor(eqx.Module):
+    """a ~ N(vector of the star graph, sigma^2) in the world's axes, with one sigma for both: equivariant."""
+
+    network: Segnn
+    log_std: Float[Array, ""]
+    config: PolicyConfig = eqx.field(static=True)
+
+    def __call__(self, view: View) -> Decision:
+        """Decide from one agent's observation."""
+        vector = self.network(star(view, self.config.nearest))
+        mean = jnp.concatenate([vector.along[0], vector.across[0]]) + pull_back(view, self.config.leash)
+        return Decision(mean, jnp.stack([self.log_std, self.log_std]), make_frame(view, "none"))
+
+
+class SegnnCritic(eqx.Module):
+    """V: the scalar of the complete graph of the state, the same for every member; for IPPO, of the star graph."""
+
+    network: Segnn
+    config: PolicyConfig = eqx.field(static=True)
+
+    def __call__(self, scene: Scene, role: str, member: Int[Array, ""]) -> Float[Array, ""]:
+        """The value for one agent."""
+        if self.config.critic == "local":
+            return self.network(star(observe(scene, role, member), self.config.nearest)).invariant[0, 0]
+        return self.network(complete(scene)).invariant[0, 0]
+
+
+def norm(vectors: Float[Array, "*n 2"]) -> Float[Array, "*n 1"]:
+    """The length of each."""
+    return jnp.sqrt((vectors * vectors).sum(-1, keepdims=True))
+
+
+def _mean(values: Float[Array, "n width"], exists: Bool[Array, " n"]) -> Float[Array, "1 width"]:
+    count = jnp.maximum(exists.astype(values.dtype).sum(), 1.0)
+    return jnp.where(exists[:, None], values, 0.0).sum(0, keepdims=True) / count
+
+
+def to_planar(policies: Policies) -> Policies:
+    """The weights of `segnn` as weights of `segnn-planar`: the same actions and values, without e3nn."""
+
+    def convert(leaf: Any) -> Any:
+        return leaf.planar() if isinstance(leaf, SphericalWeights) else leaf
+
+    return jax.tree.map(convert, policies, is_leaf=lambda node: isinstance(node, SphericalWeights))
+
+
+def _build(weights: Weights, config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) -> RolePolicy:
+    key_actor, key_critic = jax.random.split(key)
+    kinds, vector, scalar = len(layout.roles), Irreps(0, 1, 0), Irreps(1, 0, 0)
+    actor = Segnn(config, kinds + 1, vector, weights, gain=0.01, key=key_actor)
+    critic = Segnn(config, kinds + (config.critic == "local"), scalar, weights, gain=1.0, key=key_critic)
+    return RolePolicy(SegnnActor(actor, jnp.array(config.log_std), config), SegnnCritic(critic, config))
+
+
+def build_segnn(config: PolicyConfig, layout: Layout, role: str, *, key: PRNGKeyArray) -> RolePolicy:
+    """Irreps of O(3) as published, with Clebsch-Gordan coefficients and harmonics of e3nn-jax."""
+    del role
+    return _build(spherical_weights, config, layout, key=key)
+
+
+def build_segnn_planar(config: PolicyConfig, layout: Layout, role: str, *, key: PRNGKeyArray) -> RolePolicy:
+    """Irreps of O(2): every linear message that the symmetries of the plane allow."""
+    del role
+    return _build(planar_weights, config, layout, key=key)
+
+
+register_policy("segnn", build_segnn)
+register_policy("segnn-planar", build_segnn_planar)

@@ -1,0 +1,275 @@
+"""Steerable features in the plane, and the linear maps between them that commute with rotations and reflections.
+
+A feature is a number of scalars, vectors and second-order tensors: the irreps 0e, 1o and 2e of O(3), as in SEGNN
+(Brandstetter et al. 2022). All entities lie in the plane z = 0, which the mirror image z -> -z leaves alone, so every
+component that this mirror turns into its negative is zero and is left out. What remains of a vector is (x, y), of a
+tensor (cos 2a, sin 2a) and one number that rotations of the plane do not change.
+
+The tensor product with the spherical harmonics of an edge's direction is cheap in the edge's own frame: there the
+harmonics are constants, and the product with its learned weights is one matrix for what is even under the reflection
+at the edge and one for what is odd.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+HARMONICS = 3  # highest order of the edges' spherical harmonics
+SILU_GAIN, SIGMOID_GAIN = 1.67653, 1.84623  # keep the second moment of a standard normal input, as in e3nn
+
+
+class Irreps(NamedTuple):
+    """How many scalars, vectors and tensors."""
+
+    scalars: int
+    vectors: int
+    tensors: int
+
+    @property
+    def invariant(self) -> int:
+        """Numbers that rotations of the plane do not change: the scalars, and one of each tensor."""
+        return self.scalars + self.tensors
+
+    @property
+    def turning(self) -> int:
+        """Pairs of numbers that they turn: each vector by the angle, each tensor by twice the angle."""
+        return self.vectors + self.tensors
+
+
+def balanced(width: int) -> Irreps:
+    """`width` numbers in three dimensions, about a third of each order: 64 are 23x0e + 7x1o + 4x2e."""
+    share = width // 3
+    vectors, tensors = max(share // 3, 1), max(share // 5, 1)
+    scalars = width - 3 * vectors - 5 * tensors
+    if scalars < 1:
+        raise ValueError(f"steerable features need a width of at least 9, not {width}")
+    return Irreps(scalars, vectors, tensors)
+
+
+class Features(eqx.Module):
+    """Steerable features of one item or many, in the world's frame or in that of an edge.
+
+    What a gated map gives has the gates before the other invariants; `activate` uses them up.
+    """
+
+    invariant: Float[Array, "*n invariant"]  # scalars, then one number of each tensor
+    along: Float[Array, "*n turning"]  # x of vectors, cos 2a of tensors
+    across: Float[Array, "*n turning"]  # y of vectors, sin 2a of tensors
+
+
+def activate(x: Features, irreps: Irreps) -> Features:
+    """SiLU of the scalars; vectors and tensors times the sigmoids of their gates."""
+    gates, values = x.invariant[..., : irreps.turning], x.invariant[..., irreps.turning :]
+    by = jnp.concatenate([values[..., : irreps.scalars], gates[..., irreps.vectors :]], axis=-1)
+    gain = np.repeat(np.array([SILU_GAIN, SIGMOID_GAIN], np.float32), [irreps.scalars, irreps.tensors])
+    opened = SIGMOID_GAIN * jax.nn.sigmoid(gates)
+    return Features(
+        jnp.expand_dims(gain, range(by.ndim - 1)) * values * jax.nn.sigmoid(by), opened * x.along, opened * x.across
+    )
+
+
+def join(one: Features, two: Features, irreps: Irreps) -> Features:
+    """The features of both, order by order."""
+
+    def merge(a: Float[Array, "*n width"], b: Float[Array, "*n width"], at: int) -> Float[Array, "*n both"]:
+        return jnp.concatenate([a[..., :at], b[..., :at], a[..., at:], b[..., at:]], axis=-1)
+
+    return Features(
+        merge(one.invariant, two.invariant, irreps.scalars),
+        merge(one.along, two.along, irreps.vectors),
+        merge(one.across, two.across, irreps.vectors),
+    )
+
+
+class Turn(eqx.Module):
+    """The directions of edges: cos a and sin a for each vector, cos 2a and sin 2a for each tensor."""
+
+    cos: Float[Array, "*n turning"]
+    sin: Float[Array, "*n turning"]
+
+    def into(self, x: Features) -> Features:
+        """From the world's frame to the edges'."""
+        return Features(x.invariant, self.cos * x.along + self.sin * x.across, self.cos * x.across - self.sin * x.along)
+
+    def back(self, x: Features) -> Features:
+        """From the edges' frames to the world's."""
+        return Features(x.invariant, self.cos * x.along - self.sin * x.across, self.cos * x.across + self.sin * x.along)
+
+
+def turn_of(direction: Float[Array, "*n 2"], irreps: Irreps) -> Turn:
+    """For unit vectors. For a zero vector everything that has a direction becomes zero."""
+    c, s = direction[..., :1], direction[..., 1:]
+    is_vector = np.expand_dims(np.arange(irreps.turning) < irreps.vectors, tuple(range(direction.ndim - 1)))
+    return Turn(jnp.where(is_vector, c, c * c - s * s), jnp.where(is_vector, s, 2 * c * s))
+
+
+class NodeMap(eqx.Module):
+    """A linear map for each kind of node: the tensor product with the one-hot kind."""
+
+    scalars: Float[Array, "kinds s_in s_out"] | None
+    vectors: Float[Array, "kinds v_in v_out"] | None
+    tensors: Float[Array, "kinds t_in t_out"] | None
+    bias: Float[Array, " s_out"] | None
+    before: Irreps = eqx.field(static=True)
+    after: Irreps = eqx.field(static=True)  # the gates are scalars here
+
+    def __init__(
+        self,
+        before: Irreps,
+        after: Irreps,
+        kinds: int = 1,
+        *,
+        gated: bool = False,
+        gain: float = 1.0,
+        key: PRNGKeyArray,
+    ):
+        self.before, self.after = before, after._replace(scalars=after.scalars + gated * after.turning)
+        self.scalars, self.vectors, self.tensors = (
+            gain * _draw(k, (kinds, n, m)) if n and m else None
+            for k, n, m in zip(jax.random.split(key, 3), self.before, self.after, strict=True)
+        )
+        self.bias = jnp.zeros(self.after.scalars) if self.after.scalars else None
+
+    def __call__(self, x: Features, kinds: tuple[int, ...]) -> Features:
+        """Every node by the map of its kind."""
+        blocks = zip((self.scalars, self.vectors, self.tensors), self.before, self.after, strict=True)
+        scalars, vectors, tensors = (
+            jnp.zeros((len(kinds), n, m)) if weight is None else weight[np.array(kinds)] for weight, n, m in blocks
+        )
+        invariant, turning = (_block_diagonal(first, tensors) for first in (scalars, vectors))
+        parts = ((x.invariant, invariant), (x.along, turning), (x.across, turning))
+        y, along, across = (jnp.einsum("ni,nio->no", values, matrices) for values, matrices in parts)
+        if self.bias is not None:
+            y = y + jnp.pad(self.bias, (0, self.after.tensors))[None]
+        return Features(y, along, across)
+
+
+_block_diagonal = jax.vmap(jax.scipy.linalg.block_diag)
+
+
+class PlanarWeights(eqx.Module):
+    """Between irreps of O(2): any matrix for what is even under the reflection at the edge, any for what is odd."""
+
+    even: Float[Array, "even_in even_out"]  # from invariant and along to gates, invariant and along
+    odd: Float[Array, "odd_in odd_out"]  # from across to across
+
+    def planar(self) -> PlanarWeights:
+        """Themselves."""
+        return self
+
+
+def planar_weights(before: Irreps, after: Irreps, *, key: PRNGKeyArray) -> PlanarWeights:
+    """Random weights of a gated map."""
+    key_even, key_odd = jax.random.split(key)
+    shape = before.invariant + before.turning, after.invariant + 2 * after.turning
+    return PlanarWeights(_draw(key_even, shape), _draw(key_odd, (before.turning, after.turning)))
+
+
+class SphericalWeights(eqx.Module):
+    """Between irreps of O(3): the tensor product with the edge's spherical harmonics, then weights for each path.
+
+    A path (l1, l2, l3) takes features of order l1 and harmonics of order l2 to order l3. As in e3nn, the paths to one
+    order stand below each other, each with the multiplicity of l1.
+    """
+
+    scalars: Float[Array, "paths_0 s_out"]
+    vectors: Float[Array, "paths_1 v_out"]
+    tensors: Float[Array, "paths_2 t_out"]
+    before: Irreps = eqx.field(static=True)
+
+    def planar(self) -> PlanarWeights:
+        """The same map in the edge's frame: the product with the harmonics of the x axis, a constant, times weights."""
+        weights = self.scalars, self.vectors, self.tensors
+        even, odd = (
+            jnp.concatenate([jnp.asarray(product(self.before, *at)) @ weights[at[0]] for at in part], axis=1)
+            for part in (EVEN, ODD)
+        )
+        return PlanarWeights(even, odd)
+
+
+def spherical_weights(before: Irreps, after: Irreps, *, key: PRNGKeyArray) -> SphericalWeights:
+    """Random weights of a gated map."""
+    import_e3nn()
+    outputs = after.turning + after.scalars, after.vectors, after.tensors
+    scalars, vectors, tensors = (
+        _draw(k, (sum(before[l1] for l1, _ in paths_to(order)), outputs[order]))
+        for order, k in enumerate(jax.random.split(key, 3))
+    )
+    return SphericalWeights(scalars, vectors, tensors, before)
+
+
+def _draw(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
+    """Weights between -1 / sqrt(inputs) and 1 / sqrt(inputs), as in SEGNN's code."""
+    bound = shape[-2] ** -0.5
+    return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+
+
+class EdgeMap(eqx.Module):
+    """A gated linear map in the edge's frame."""
+
+    weights: PlanarWeights | SphericalWeights
+    bias: Float[Array, " scalars"]  # of gates and scalars
+
+    def __init__(self, weights: PlanarWeights | SphericalWeights, after: Irreps):
+        self.weights = weights
+        self.bias = jnp.zeros(after.turning + after.scalars)
+
+    def __call__(self, x: Features) -> Features:
+        """For many edges at once."""
+        planar = self.weights.planar()
+        rows, columns = x.invariant.shape[-1], planar.even.shape[1] - planar.odd.shape[1]
+        bias = jnp.pad(self.bias, (0, planar.even.shape[1] - len(self.bias)))
+        y = x.invariant @ planar.even[:rows] + x.along @ planar.even[rows:]
+        y = y + jnp.expand_dims(bias, range(y.ndim - 1))
+        return Features(y[..., :columns], y[..., columns:], x.across @ planar.odd)
+
+
+# Order and degree (l, m) of the components that remain in the plane, even and odd under the reflection at the x axis.
+EVEN, ODD = ((0, 0), (2, 0), (1, 1), (2, 2)), ((1, -1), (2, -2))
+
+
+def paths_to(order: int) -> list[tuple[int, int]]:
+    """(l1, l2) of all tensor products of features with harmonics that give `order`, of natural parity."""
+    pairs = ((l1, l2) for l1 in range(3) for l2 in range(HARMONICS + 1))
+    return [(a, b) for a, b in pairs if abs(a - b) <= order <= a + b and (a + b + order) % 2 == 0]
+
+
+@functools.cache
+def product(before: Irreps, order: int, degree: int) -> Float[np.ndarray, "inputs paths"]:
+    """One component of the tensor product with the harmonics of the x axis, for all paths to an order.
+
+    Rows are the components of `before` of the same reflection parity, columns the paths with their multiplicity.
+    """
+    e3nn = import_e3nn()
+    with jax.ensure_compile_time_eval(), jax.numpy_rank_promotion("allow"):
+        x_axis = e3nn.IrrepsArray("1o", jnp.array([0.0, 0.0, 1.0]))  # e3nn's axes are (y, z, x) of the usual harmonics
+        harmonics = [np.asarray(e3nn.spherical_harmonics(n, x_axis, True).array) for n in range(HARMONICS + 1)]
+
+    def block(l1: int, m1: int, path: tuple[int, int]) -> np.ndarray:
+        columns = before[path[0]]
+        if l1 != path[0]:
+            return np.zeros((before[l1], columns))
+        coefficients = e3nn.clebsch_gordan(*path, order)[l1 + m1, :, order + degree]
+        return (2 * order + 1) ** 0.5 * (coefficients @ harmonics[path[1]]) * np.eye(columns)
+
+    rows = EVEN if degree >= 0 else ODD
+    return np.block([[block(*row, path) for path in paths_to(order)] for row in rows]).astype(np.float32)
+
+
+def import_e3nn() -> ModuleType:
+    """The package e3nn-jax, or one sentence."""
+    try:
+        import e3nn_jax
+    except ImportError as error:
+        raise ValueError(
+            f"the policy segnn needs e3nn-jax ({error}): pip install 'legoswarm[segnn]'; segnn-planar does not"
+        ) from None
+    return e3nn_jax
