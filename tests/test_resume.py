@@ -336,11 +336,12 @@ def test_warm_start_with_another_team_size(uninterrupted, tmp_path, monkeypatch,
     line = f"train spread --agents 5 --from {start} {MAPPO} --steps 200 --seeds 3 --out {run}"
     assert main(line.split()) == 130
     arrays, trained = read_arrays(run / CHECKPOINT), read_arrays(start / "policy.safetensors")
+    best = json.loads((start / "policy.json").read_text())["best"]
     assert not arrays["iteration"].any()
     assert arrays["worlds/position"].shape == (3, 4, 10, 2)
     for name, array in trained.items():
         role, rest = name.split("/", 1)
-        np.testing.assert_array_equal(arrays[f"learners/{role}/policy/{rest}"], array[[0, 1, 0]])  # seeds in turn
+        np.testing.assert_array_equal(arrays[f"learners/{role}/policy/{rest}"], array[[best, 1 - best, best]])
     assert not np.array_equal(trained["agent/actor/head/weight"][0], trained["agent/actor/head/weight"][1])
 
     # Once there is a checkpoint, the run no longer needs what it was started from.

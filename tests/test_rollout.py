@@ -197,7 +197,7 @@ def test_the_mean_return_is_that_of_agents_that_exist(spread):
 def test_the_first_epoch_starts_at_a_ratio_of_one(spread):
     """The update computes the log-probabilities that the rollout stored: rho = 1, so loss = -mean(A) = 0."""
     _, policies, _, _, rollout = spread
-    config = MappoConfig(envs=8, rollout=10)
+    config = MappoConfig(envs=8, rollout=10, entropy=0.0)
     learner = new_learner(policies["agent"], make_optimizer(config, 1))
 
     def check(rollout):

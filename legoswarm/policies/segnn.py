@@ -33,11 +33,13 @@ from legoswarm.policies.steerable import (
     balanced,
     join,
     planar_weights,
+    randomise,
     spherical_weights,
     turn_of,
 )
 from legoswarm.scene import Layout, Scene, View, observe
 
+RESIDUAL_GAIN = 0.2  # of updates at the start: messages are summed, and features would grow from layer to layer
 Weights = Callable[..., PlanarWeights | SphericalWeights]  # draws those of an edge map
 
 
@@ -99,17 +101,16 @@ class Layer(eqx.Module):
     updates: tuple[NodeMap, NodeMap]
     irreps: Irreps = eqx.field(static=True)
 
-    def __init__(self, irreps: Irreps, kinds: int, weights: Weights, *, key: PRNGKeyArray):
-        keys = jax.random.split(key, 4)
+    def __init__(self, irreps: Irreps, kinds: int, weights: Weights):
         both = Irreps(*(2 * n for n in irreps))
         pair = both._replace(scalars=1 + both.scalars)
         self.messages = (
-            EdgeMap(weights(pair, irreps, key=keys[0]), irreps),
-            EdgeMap(weights(irreps, irreps, key=keys[1]), irreps),
+            EdgeMap(weights(pair, irreps), irreps),
+            EdgeMap(weights(irreps, irreps), irreps),
         )
         self.updates = (
-            NodeMap(both, irreps, kinds, gated=True, key=keys[2]),
-            NodeMap(irreps, irreps, kinds, key=keys[3]),
+            NodeMap(both, irreps, kinds, gated=True),
+            NodeMap(irreps, irreps, kinds, gain=RESIDUAL_GAIN),
         )
         self.irreps = irreps
 
@@ -146,25 +147,15 @@ class Segnn(eqx.Module):
     nodes: tuple[NodeMap, NodeMap]
     whole: tuple[NodeMap, NodeMap]
 
-    def __init__(
-        self,
-        config: PolicyConfig,
-        kinds: int,
-        result: Irreps,
-        weights: Weights,
-        *,
-        gain: float,
-        key: PRNGKeyArray,
-    ):
-        keys = jax.random.split(key, 5 + config.depth)
+    def __init__(self, config: PolicyConfig, kinds: int, result: Irreps, weights: Weights, *, gain: float):
         irreps = balanced(config.width)
         count = sum(irreps)
         kept = Irreps(count, count * result.vectors, 0)  # scalars are needed to gate vectors
         last = Irreps(*(count * n for n in result))
-        self.embed = NodeMap(Irreps(1, 1, 0), irreps, kinds, key=keys[0])
-        self.layers = tuple(Layer(irreps, kinds, weights, key=k) for k in keys[5:])
-        self.nodes = NodeMap(irreps, kept, kinds, gated=True, key=keys[1]), NodeMap(kept, kept, kinds, key=keys[2])
-        self.whole = NodeMap(kept, last, gated=True, key=keys[3]), NodeMap(last, result, gain=gain, key=keys[4])
+        self.embed = NodeMap(Irreps(1, 1, 0), irreps, kinds)
+        self.layers = tuple(Layer(irreps, kinds, weights) for _ in range(config.depth))
+        self.nodes = NodeMap(irreps, kept, kinds, gated=True), NodeMap(kept, kept, kinds)
+        self.whole = NodeMap(kept, last, gated=True), NodeMap(last, result, gain=gain)
 
     def __call__(self, graph: Graph) -> Features:
         """The result for the whole graph."""
@@ -226,10 +217,12 @@ def to_planar(policies: Policies) -> Policies:
 
 
 def _build(weights: Weights, config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) -> RolePolicy:
-    key_actor, key_critic = jax.random.split(key)
     kinds, vector, scalar = len(layout.roles), Irreps(0, 1, 0), Irreps(1, 0, 0)
-    actor = Segnn(config, kinds + 1, vector, weights, gain=0.01, key=key_actor)
-    critic = Segnn(config, kinds + (config.critic == "local"), scalar, weights, gain=1.0, key=key_critic)
+    networks = (
+        Segnn(config, kinds + 1, vector, weights, gain=0.01),
+        Segnn(config, kinds + (config.critic == "local"), scalar, weights, gain=1.0),
+    )
+    actor, critic = randomise(networks, key=key)
     return RolePolicy(SegnnActor(actor, jnp.array(config.log_std), config), SegnnCritic(critic, config))
 
 

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
+Tree = TypeVar("Tree")
 HARMONICS = 3  # highest order of the edges' spherical harmonics
 SILU_GAIN, SIGMOID_GAIN = 1.67653, 1.84623  # keep the second moment of a standard normal input, as in e3nn
 
@@ -111,6 +113,17 @@ def turn_of(direction: Float[Array, "*n 2"], irreps: Irreps) -> Turn:
     return Turn(jnp.where(is_vector, c, c * c - s * s), jnp.where(is_vector, s, 2 * c * s))
 
 
+def deviations(*shape: int) -> Float[Array, "*shape"]:
+    """Of random weights that keep the scale of what they are applied to; see `randomise`."""
+    return jnp.full(shape, shape[-2] ** -0.5)
+
+
+def randomise(tree: Tree, *, key: PRNGKeyArray) -> Tree:
+    """Normally distributed weights in place of their deviations, in one draw: a hundred would compile slowly."""
+    flat, unflatten = ravel_pytree(tree)
+    return unflatten(flat * jax.random.normal(key, flat.shape))
+
+
 class NodeMap(eqx.Module):
     """A linear map for each kind of node: the tensor product with the one-hot kind."""
 
@@ -121,20 +134,10 @@ class NodeMap(eqx.Module):
     before: Irreps = eqx.field(static=True)
     after: Irreps = eqx.field(static=True)  # the gates are scalars here
 
-    def __init__(
-        self,
-        before: Irreps,
-        after: Irreps,
-        kinds: int = 1,
-        *,
-        gated: bool = False,
-        gain: float = 1.0,
-        key: PRNGKeyArray,
-    ):
+    def __init__(self, before: Irreps, after: Irreps, kinds: int = 1, *, gated: bool = False, gain: float = 1.0):
         self.before, self.after = before, after._replace(scalars=after.scalars + gated * after.turning)
         self.scalars, self.vectors, self.tensors = (
-            gain * _draw(k, (kinds, n, m)) if n and m else None
-            for k, n, m in zip(jax.random.split(key, 3), self.before, self.after, strict=True)
+            gain * deviations(kinds, n, m) if n and m else None for n, m in zip(self.before, self.after, strict=True)
         )
         self.bias = jnp.zeros(self.after.scalars) if self.after.scalars else None
 
@@ -166,11 +169,10 @@ class PlanarWeights(eqx.Module):
         return self
 
 
-def planar_weights(before: Irreps, after: Irreps, *, key: PRNGKeyArray) -> PlanarWeights:
-    """Random weights of a gated map."""
-    key_even, key_odd = jax.random.split(key)
-    shape = before.invariant + before.turning, after.invariant + 2 * after.turning
-    return PlanarWeights(_draw(key_even, shape), _draw(key_odd, (before.turning, after.turning)))
+def planar_weights(before: Irreps, after: Irreps) -> PlanarWeights:
+    """The deviations of a gated map's weights."""
+    even = deviations(before.invariant + before.turning, after.invariant + 2 * after.turning)
+    return PlanarWeights(even, deviations(before.turning, after.turning))
 
 
 class SphericalWeights(eqx.Module):
@@ -195,21 +197,13 @@ class SphericalWeights(eqx.Module):
         return PlanarWeights(even, odd)
 
 
-def spherical_weights(before: Irreps, after: Irreps, *, key: PRNGKeyArray) -> SphericalWeights:
-    """Random weights of a gated map."""
+def spherical_weights(before: Irreps, after: Irreps) -> SphericalWeights:
+    """The deviations of a gated map's weights."""
     import_e3nn()
+    inputs = [sum(before[l1] for l1, _ in paths_to(order)) for order in range(3)]
     outputs = after.turning + after.scalars, after.vectors, after.tensors
-    scalars, vectors, tensors = (
-        _draw(k, (sum(before[l1] for l1, _ in paths_to(order)), outputs[order]))
-        for order, k in enumerate(jax.random.split(key, 3))
-    )
+    scalars, vectors, tensors = (deviations(*shape) for shape in zip(inputs, outputs, strict=True))
     return SphericalWeights(scalars, vectors, tensors, before)
-
-
-def _draw(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
-    """Weights between -1 / sqrt(inputs) and 1 / sqrt(inputs), as in SEGNN's code."""
-    bound = shape[-2] ** -0.5
-    return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
 
 
 class EdgeMap(eqx.Module):
@@ -248,17 +242,17 @@ def product(before: Irreps, order: int, degree: int) -> Float[np.ndarray, "input
 
     Rows are the components of `before` of the same reflection parity, columns the paths with their multiplicity.
     """
-    e3nn = import_e3nn()
-    with jax.ensure_compile_time_eval(), jax.numpy_rank_promotion("allow"):
-        x_axis = e3nn.IrrepsArray("1o", jnp.array([0.0, 0.0, 1.0]))  # e3nn's axes are (y, z, x) of the usual harmonics
-        harmonics = [np.asarray(e3nn.spherical_harmonics(n, x_axis, True).array) for n in range(HARMONICS + 1)]
+    clebsch_gordan = import_e3nn().clebsch_gordan
+    harmonics = [np.ones(1)]
+    for n in range(HARMONICS):  # e3nn's axes are (y, z, x) of the usual harmonics
+        raised = harmonics[n] @ clebsch_gordan(n, 1, n + 1)[:, 2]
+        harmonics.append(raised * (2 * n + 3) ** 0.5 / np.linalg.norm(raised))
 
     def block(l1: int, m1: int, path: tuple[int, int]) -> np.ndarray:
-        columns = before[path[0]]
         if l1 != path[0]:
-            return np.zeros((before[l1], columns))
-        coefficients = e3nn.clebsch_gordan(*path, order)[l1 + m1, :, order + degree]
-        return (2 * order + 1) ** 0.5 * (coefficients @ harmonics[path[1]]) * np.eye(columns)
+            return np.zeros((before[l1], before[path[0]]))
+        coefficients = clebsch_gordan(*path, order)[l1 + m1, :, order + degree]
+        return (2 * order + 1) ** 0.5 * (coefficients @ harmonics[path[1]]) * np.eye(before[l1])
 
     rows = EVEN if degree >= 0 else ODD
     return np.block([[block(*row, path) for path in paths_to(order)] for row in rows]).astype(np.float32)
