@@ -120,7 +120,7 @@ def _train_options(parser: Parser, argv: Sequence[str]) -> None:
 
 def _train(args: argparse.Namespace) -> None:
     from legoswarm.description import MAX_SEEDS, check_slots
-    from legoswarm.learn.defaults import mappo_config
+    from legoswarm.learn.defaults import mappo_config, policy_config
     from legoswarm.learn.folder import RunConfig
     from legoswarm.learn.loop import CHECKPOINT_SECONDS, resume_run, start_run
     from legoswarm.learn.mappo import MappoConfig
@@ -142,10 +142,11 @@ def _train(args: argparse.Namespace) -> None:
             raise ValueError("name a task to train on, or a run to --resume")
         task = make_task(args.task, **chosen(task_class(args.task), args))
         check_slots(task.layout.slots)
-        policy = PolicyConfig()
+        given = chosen(PolicyConfig, args)
         if args.warm_start:
-            policy = load_policy(args.warm_start).config
-        policy = dataclasses.replace(policy, **chosen(PolicyConfig, args))
+            policy = dataclasses.replace(load_policy(args.warm_start).config, **given)
+        else:
+            policy = policy_config(**given)
         mappo = mappo_config(policy.policy, **chosen(MappoConfig, args))
         train = TrainConfig(task, policy, mappo, 2_000_000 if args.steps is None else args.steps)
         first, count = args.seed or 0, 1 if args.seeds is None else args.seeds
@@ -265,13 +266,17 @@ def _report_options(parser: Parser) -> None:
     parser.add_argument("--results", default="results/studies", metavar="DIR", help="default: results/studies")
     parser.add_argument("--out", default="report.html", metavar="FILE", help="the page (default: report.html)")
     parser.add_argument("--figures", metavar="DIR", help="write the figures there too, as PNG files")
+    parser.add_argument(
+        "--markdown", metavar="FILE", help="write the main tables there too: a new file, or their place in a README"
+    )
     parser.set_defaults(run=_report)
 
 
 def _report(args: argparse.Namespace) -> None:
     from legoswarm.studies.report import write_report
 
-    print(write_report(Path(args.results), Path(args.out), Path(args.figures) if args.figures else None))
+    pictures, tables = (Path(name) if name else None for name in (args.figures, args.markdown))
+    print(write_report(Path(args.results), Path(args.out), pictures, tables))
 
 
 def _bench_options(parser: Parser) -> None:
@@ -284,7 +289,7 @@ def _bench_options(parser: Parser) -> None:
     parser.add_argument("--agents", type=whole, nargs="+", default=[3], metavar="N", help="team sizes (default: 3)")
     parser.add_argument("--seeds", type=whole, nargs="+", default=[1], metavar="N", help="seeds at once (default: 1)")
     parser.add_argument("--steps", type=whole, default=32_000, metavar="N", help="steps for each seed (default: 32000)")
-    parser.add_argument("--width", type=whole, default=64, metavar="N", help="features of every layer (default: 64)")
+    parser.add_argument("--width", type=whole, metavar="N", help="features of every layer (default: each policy's)")
     parser.add_argument("--depth", type=whole, default=2, metavar="N", help="layers of each encoder (default: 2)")
     parser.add_argument("--until", type=number, metavar="X", help="instead: seconds until the mean return is X")
     parser.add_argument("--worlds", type=whole, metavar="N", help="instead: N worlds alone, random actions")
@@ -292,6 +297,10 @@ def _bench_options(parser: Parser) -> None:
     parser.add_argument("--acting", metavar="POLICY", help="instead: one agent of this policy among --entities")
     parser.add_argument("--entities", type=whole, default=1000, metavar="N", help="for --acting (default: 1000)")
     parser.add_argument("--nearest", type=whole, default=0, metavar="N", help="for --acting: look only at so many")
+    parser.add_argument(
+        "--compile-apart", action=argparse.BooleanOptionalAction, default=True,
+        help="compile one program after the other and say how long each took (default)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--out", metavar="FILE", help="write JSON into this file")
     add_options(parser, MappoConfig, "optimiser")
@@ -306,7 +315,8 @@ def _bench(args: argparse.Namespace) -> None:
     report = bench(
         policies=args.policies, agents=args.agents, seeds=args.seeds, steps=args.steps, width=args.width,
         depth=args.depth, until=args.until, worlds=args.worlds, forward=args.forward, acting=args.acting,
-        entities=args.entities, nearest=args.nearest, mappo=chosen(MappoConfig, args), command=args.command_line,
+        entities=args.entities, nearest=args.nearest, mappo=chosen(MappoConfig, args), compile_apart=args.compile_apart,
+        command=args.command_line,
     )  # fmt: skip
     if args.out:
         write_json(Path(args.out), report)

@@ -63,7 +63,7 @@ def simulated_fleet(
 
     if simulation.dry:
         world = World(names, make_plant(simulation.plant, np.array(places)), tick=0.01, seed=seed)
-        yield Fleet([Drone(*each) for each in zip(world.links, roles, places, strict=True)], world)
+        yield Fleet([Drone(*each) for each in zip(world.links, roles, places, strict=True)], world, world.report)
     elif simulation.radio is not None:
         with (
             Endpoint(places, plant=simulation.plant, seed=seed) as endpoint,

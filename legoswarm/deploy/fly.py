@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.metadata
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,11 +14,11 @@ import numpy as np
 from legoswarm.deploy.compare import RARE, compare
 from legoswarm.deploy.fleet import Simulation, real_fleet, simulated_fleet
 from legoswarm.deploy.flightlog import FlightLog, read_flight
-from legoswarm.deploy.link import LinkError
 from legoswarm.deploy.mission import Mission
 from legoswarm.deploy.plan import Outcome
 from legoswarm.deploy.runtime import Runtime, load_runtime
 from legoswarm.deploy.setting import Setting, draw_start
+from legoswarm.deploy.summary import describe, environment
 from legoswarm.files import FileError, write_json
 
 OBSTACLES = ((0.75, 0.3), (-0.75, -0.3))  # m
@@ -76,21 +75,20 @@ def fly(
                 say=lambda words, number=number: say(f"trial {number + 1}: {words}"),
                 about={"policy": policy, "seed": runtime.seed, "command": command},
             )
+            out.mkdir(parents=True, exist_ok=True)  # what cannot be written is known before anybody flies
             outcome = mission.fly()
-            report = fleet.report() if fleet.report is not None else None
-        if report is not None:
-            longest = max(drone["largest_gap"] for drone in report)
-            say(f"trial {number + 1}: the longest wait for a setpoint was {1000 * longest:.0f} ms")
+            row = describe(outcome, fleet, setting.plan, None if crazyflies is not None else simulation)
+        if (gap := row.get("largest_gap")) is not None:
+            say(f"trial {number + 1}: the longest wait for a setpoint was {1000 * gap:.0f} ms")
         outcomes.append(outcome)
-        rows.append({**outcome.to_json(), "log": path.name, "simulated": report})
+        rows.append({"log": path.name, **row})
         if outcome.error is not None:
             break
-    out.mkdir(parents=True, exist_ok=True)
-    about = None if crazyflies is not None else dataclasses.asdict(simulation)
-    write_json(out / "summary.json", {"command": command, "policy": policy, "simulation": about, "trials": rows})
+    about = {"command": command, "policy": policy, "policy_seed": runtime.seed}
+    write_json(out / "summary.json", {**about, "trials": rows, **environment()})
     draw([path for path in logs if path.exists()], out, say)
     if (error := outcomes[-1].error) is not None:
-        raise ValueError(str(error)) if isinstance(error, LinkError) else error
+        raise error
     return outcomes
 
 
@@ -133,8 +131,6 @@ def statistics(
     say: Say | None = None,
 ) -> dict[str, Any]:
     """Compare flights in process with the plain task and write what comes out, as JSON."""
-    from legoswarm.learn.folder import environment
-
     say, out = say or _to_console, Path(out)
     if out.suffix != ".json":
         raise ValueError(f"statistics are written into a .json file, not {out}")
@@ -158,8 +154,6 @@ def statistics(
         "setting": dataclasses.asdict(setting),
         **environment(),
     }
-    if plant == "crazyflow":
-        result["versions"] |= {name: importlib.metadata.version(name) for name in ("crazyflow", "mujoco")}
     out.parent.mkdir(parents=True, exist_ok=True)
     write_json(out, result)
     for line in _in_words(setting, result):

@@ -10,11 +10,12 @@ import collections
 import math
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from legoswarm.deploy.link import CLOSE_HEIGHT, DroneState, LinkError
+from legoswarm.deploy.link import CLOSE_HEIGHT, Beat, DroneState, LinkError
 from legoswarm.deploy.sitl import crtp
 from legoswarm.deploy.sitl.drone import PARAMETERS, Drone
 from legoswarm.deploy.sitl.plants import Plant
@@ -40,6 +41,13 @@ class World:
         """Let the world move on."""
         while self.now() < time - 1e-9:
             self._move()
+
+    def report(self) -> list[dict[str, Any]]:
+        """For each drone, what it saw and where it truly is."""
+        places = self.plant.position.tolist()
+        return [
+            {"position": place, **drone.report(self.now())} for place, drone in zip(places, self.drones, strict=True)
+        ]
 
     def _move(self) -> None:
         self._ticks += 1
@@ -69,6 +77,12 @@ class InProcessLink:
         self._states: collections.deque[DroneState] = collections.deque()
         self._is_open = False
         self._may_fall = False
+        self._beat = Beat()
+
+    @property
+    def longest_interval(self) -> float:
+        """The longest time between two setpoints, s."""
+        return self._beat.longest
 
     def listen(self) -> None:
         """Take in what the drone says now."""
@@ -123,6 +137,7 @@ class InProcessLink:
     def land(self, seconds: float) -> None:
         """Stop the stream of setpoints and land, on board."""
         if not self._may_fall:
+            self._beat.end()
             self._send(7, 1, struct.pack("<BI", 0, 0))
             self._send(8, 0, struct.pack("<BBff?f", 8, 0, 0.0, 0.0, True, seconds))
 
@@ -131,6 +146,7 @@ class InProcessLink:
         if not (np.isfinite(velocity_xy).all() and math.isfinite(height)):
             raise LinkError(f"{self.name} was told a velocity or a height that is not finite")
         if not self._may_fall:
+            self._beat.strike(self._world.now())
             yaw = 0.0 if (state := self.state()) is None else state.yaw
             cos, sin = math.cos(yaw), math.sin(yaw)
             x, y = float(velocity_xy[0]), float(velocity_xy[1])

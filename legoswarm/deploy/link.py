@@ -37,7 +37,7 @@ VARIANCES = tuple((f"kalman.{name}", "float") for name in ("varPX", "varPY", "va
 _DRIVERS = threading.Lock()
 
 
-class LinkError(Exception):
+class LinkError(ValueError):
     """A drone that cannot be reached or does not do what it was asked; the message is one sentence for a person."""
 
 
@@ -66,6 +66,24 @@ class DroneState:
     health: Health
 
 
+class Beat:
+    """The longest interval of a stream, which may end and begin again."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0  # s
+        self._last: float | None = None
+
+    def strike(self, now: float) -> None:
+        """Something is sent."""
+        if self._last is not None:
+            self.longest = max(self.longest, now - self._last)
+        self._last = now
+
+    def end(self) -> None:
+        """The stream ends: what comes next is the first of another."""
+        self._last = None
+
+
 @runtime_checkable
 class Link(Protocol):
     """One drone. Every method returns at once unless it has a time limit or says so; LinkError when it fails.
@@ -76,6 +94,11 @@ class Link(Protocol):
     @property
     def name(self) -> str:
         """As in crazyflies.yaml, for example cf1."""
+        ...
+
+    @property
+    def longest_interval(self) -> float:
+        """The longest time between two setpoints that were sent in flight, s: what the computer itself let pass."""
         ...
 
     def open(self, timeout: float) -> None:
@@ -144,6 +167,12 @@ class CflibLink:
         self._answered = threading.Event()  # a first state has come, or the link is lost
         self._closing = threading.Event()
         self._may_fall = False
+        self._beat = Beat()
+
+    @property
+    def longest_interval(self) -> float:
+        """The longest time between two setpoints that were handed to cflib in flight, s."""
+        return self._beat.longest
 
     def open(self, timeout: float) -> None:
         """Connect and wait for the first state; raises LinkError if it fails or takes longer."""
@@ -225,7 +254,8 @@ class CflibLink:
         except Exception as error:
             self._lose(error)
         with contextlib.suppress(Exception):
-            if self._lost is not None and self._state is not None and Health.FLYING in self._state.health:
+            flying = self._state is not None and Health.FLYING in self._state.health
+            if self._lost is not None and flying and not self._may_fall:
                 self._land(LAND_SECONDS)  # in case the drone still hears
         self._closing.wait()
         with contextlib.suppress(Exception):
@@ -291,15 +321,15 @@ class CflibLink:
         elif setpoint is not None:
             age = now - setpoint.since
             if age > LAND_AFTER:
-                self._setpoint = None
-                self._land(LAND_SECONDS)
-                return
+                raise LinkError(f"it lands, since nothing was said to it for {LAND_AFTER:g} s")
+            self._beat.strike(now)
             vx, vy = setpoint.velocity if age <= HOLD_AFTER else (0.0, 0.0)
             yaw = self._state.yaw if self._state else 0.0
             cos, sin = math.cos(yaw), math.sin(yaw)
             self._cf.commander.send_hover_setpoint(cos * vx + sin * vy, cos * vy - sin * vx, 0.0, setpoint.height)
 
     def _land(self, seconds: float) -> None:
+        self._beat.end()
         self._cf.commander.send_notify_setpoint_stop()
         self._cf.high_level_commander.land(0.0, seconds, yaw=None)
 
@@ -320,7 +350,8 @@ class CflibLink:
         """Note why the link is lost, unless it is closed on purpose."""
         # cflib says that a link is closed before it says why.
         if self._lost == CLOSED or (self._lost is None and not self._closing.is_set()):
-            text = f"{type(why).__name__}: {why}" if isinstance(why, Exception) else str(why)
+            named = isinstance(why, Exception) and not isinstance(why, LinkError)
+            text = f"{type(why).__name__}: {why}" if named else str(why)
             self._lost = text.strip().splitlines()[0] if text.strip() else "no reason given"
         self._answered.set()
 

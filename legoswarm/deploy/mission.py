@@ -20,6 +20,7 @@ import numpy as np
 from legoswarm.deploy.flightlog import FORMAT, Diary, FlightLog
 from legoswarm.deploy.plan import Capture, Clock, Drone, MissionError, Outcome, Plan, Stage, WallClock, in_words
 from legoswarm.deploy.preflight import check_at_start, check_drone, check_places
+from legoswarm.deploy.punctual import punctual
 from legoswarm.deploy.safety import Obstacles, Rules
 from legoswarm.deploy.team import Team
 from legoswarm.deploy.units import Chase, OwnEstimates, Plane, Policy, Positions, Reference
@@ -74,7 +75,7 @@ class Mission:
     def fly(self) -> Outcome:
         """Do it all. Errors end up in the outcome, after the drones have landed."""
         error: BaseException | None = None
-        with self._catching_interrupts():
+        with self._catching_interrupts(), self._keeping_time():
             try:
                 self._write_about()
                 self._connect()
@@ -87,6 +88,8 @@ class Mission:
                 self._diary.event(f"the mission ends early: {in_words(caught)}")
             self._land()
             self._close()
+        if error is None and self._interrupted.is_set():  # while they landed: nothing else is to be flown
+            error = KeyboardInterrupt()
         members = self.team.members
         outcome = Outcome(
             self._reached,
@@ -95,6 +98,7 @@ class Mission:
             {member.name: member.failure for member in members if member.failure},
             tuple(self._captures),
             np.array(self._track).reshape(-1, len(members), 2),
+            {member.name: member.drone.link.longest_interval for member in members},
         )
         self._diary.write("end", **outcome.to_json())
         return outcome
@@ -295,6 +299,17 @@ class Mission:
             plan=dataclasses.asdict(self.plan),
             **self._about,
         )
+
+    @contextlib.contextmanager
+    def _keeping_time(self) -> Iterator[None]:
+        """In real time, come before other programs; a simulated clock waits."""
+        if not isinstance(self._clock, WallClock):
+            yield
+            return
+        with punctual() as first:
+            if not first:
+                self._diary.event("other programs may make this one late: the system does not let it come first")
+            yield
 
     # Interrupts
 

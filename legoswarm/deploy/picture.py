@@ -101,8 +101,9 @@ def _draw_room(axes: Axes, flight: Flight) -> None:
 
     about = flight.about
     fence, soft = about["rules"]["fence"], about["chase"]["fence"]
-    half = 1.04 * fence
+    half = 1.1 * fence  # the numbers stand outside the fence, which is the frame
     style(axes, np.array([[-half, -half], [half, half]]))
+    axes.spines[:].set_visible(False)
     for size, look in ((fence, "-"), (soft, ":")):
         box: Any = {"fill": False, "edgecolor": GREY, "linewidth": 0.8, "linestyle": look, "zorder": 1}
         axes.add_patch(Rectangle((-size, -size), 2 * size, 2 * size, **box))

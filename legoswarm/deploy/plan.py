@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from legoswarm.configs import option
-from legoswarm.deploy.link import Link, LinkError
+from legoswarm.deploy.link import Link
 
 FAILURES = ("land", "hover", "motors_off", "none")
 POSES = ("given", "absolute")
@@ -136,6 +136,7 @@ class Outcome:
     failures: dict[str, str]  # why, of each drone that failed
     captures: tuple[Capture, ...]  # the first tick of each
     track: Float[np.ndarray, "steps drones 2"]
+    intervals: dict[str, float]  # the longest one between two setpoints sent to each drone, s
 
     def to_json(self) -> dict[str, Any]:
         """All but the track."""
@@ -145,6 +146,7 @@ class Outcome:
             "statuses": {name: status.value for name, status in self.statuses.items()},
             "failures": self.failures,
             "captures": [dataclasses.asdict(capture) for capture in self.captures],
+            "intervals": {name: round(seconds, 4) for name, seconds in self.intervals.items()},
         }
 
 
@@ -152,6 +154,6 @@ def in_words(error: BaseException) -> str:
     """An error as a sentence."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    if isinstance(error, LinkError | ValueError) and str(error):
+    if isinstance(error, ValueError) and str(error):
         return str(error)
     return f"{type(error).__name__}: {error}"

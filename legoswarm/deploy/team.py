@@ -186,10 +186,11 @@ class Team:
                     member.told = True
 
     def note_landed(self) -> None:
-        """Those who are seen standing have landed."""
+        """Those who are seen standing have landed; the others have failed, if only at this."""
         for at, member in enumerate(self.members):
-            if self.on_ground(at) and self.age[at] <= DEAD_SECONDS:
-                self.set_status(member, Status.LANDED)
+            landed = self.on_ground(at) and self.age[at] <= DEAD_SECONDS
+            member.failure = member.failure or (None if landed else "it was not seen to land")
+            self.set_status(member, Status.LANDED if landed else Status.FAILED)
 
     def set_status(self, member: Member, status: Status) -> None:
         """How a drone does, written down when it changes."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -50,6 +51,14 @@ def test_a_dry_run_writes_logs_pictures_and_a_summary(policy, tmp_path, capsys):
     assert [trial["error"] for trial in summary["trials"]] == [None, None]
     assert [trial["failures"] for trial in summary["trials"]] == [{"cf1": "scheduled"}] * 2
     assert set(summary["trials"][0]["statuses"].values()) == {"landed"}
+    for trial in summary["trials"]:
+        assert (trial["failure"], trial["dry"], trial["radio"], trial["plant"]) == ("land", True, None, "point")
+        assert list(trial["simulated"]) == list(trial["intervals"]) == ["cf1", "cf2", "cf3"]
+        assert 0 < trial["largest_gap"] < 0.1
+        assert trial["simulated"]["cf1"]["setpoints"] < trial["simulated"]["cf2"]["setpoints"]
+    assert summary["command"].startswith("legoswarm fly --policy")
+    assert {"versions", "hardware", "revision", "policy", "policy_seed"} <= set(summary)
+    assert (tmp_path / "out/summary.json").stat().st_size < 20_000
     flights = [read_flight(tmp_path / f"out/trial-{number}.jsonl") for number in (1, 2)]
     assert flights[0].about["starts"] != flights[1].about["starts"]
     assert flights[0].about["plan"]["fail_at"] == 2
@@ -81,6 +90,7 @@ def test_a_dry_run_writes_logs_pictures_and_a_summary(policy, tmp_path, capsys):
         (["--dry-run", "--trials", "0"], "at least one trial"),
         (["--dry-run", "--radio", "0.1"], "a dry run has no radio"),
         (["--sitl", "--radio", "1.5"], "between 0 and 1, not at 1.5"),
+        (["--dry-run", "--out", "three.yaml/out"], "Not a directory"),
         (["--replay", "nothing.jsonl"], "nothing.jsonl does not exist"),
         (["--replay", "damaged/policy.json"], "is not a flight log"),
         (["--statistics", "--out", "figures.txt"], "written into a .json file"),
@@ -112,24 +122,73 @@ def test_the_papers_experiment_through_the_real_cflib(policy, tmp_path):
         assert run(*words, *QUICK, "--out", "out") == 0
     (trial,) = json.loads((tmp_path / "out/summary.json").read_text())["trials"]
     assert set(trial["statuses"].values()) == {"landed"}
-    fallen, *others = trial["simulated"]
+    fallen, *others = trial["simulated"].values()
     assert [cut["cause"] for cut in fallen["cut_offs"]] == ["stop setpoint"]
     for drone in others:
         assert drone["cut_offs"] == []
-        assert drone["position"][2] < 0.05
+        assert drone["height"] < 0.05
         assert drone["setpoints"] > 80
-        assert drone["largest_gap"] < 0.1 + metronome.stall
+        assert drone["largest_gap"] <= trial["largest_gap"] < 0.1 + metronome.stall
+
+
+def write_crazyflies(uris):
+    """A crazyflies.yaml with simulated drones."""
+    lines = [
+        f"  cf{at + 1}: {{uri: '{uri}', initial_position: {list(start)}}}"
+        for at, (uri, start) in enumerate(zip(uris, STARTS, strict=True))
+    ]
+    Path("crazyflies.yaml").write_text("\n".join(["fileversion: 3", "robots:", *lines]))
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ({"controller": 2}, "cf2 has stabilizer.controller 2, but this needs 1"),
+        ({"battery": 3.6}, "the battery of cf2 has 3.60 V, 3.8 V are needed"),
+        ({"tumble": True}, "cf2 says that it cannot fly"),
+        ({"hang": True}, "cf2 cannot be reached at udp://"),
+    ],
+    ids=["controller", "battery", "tumbled", "hang"],
+)
+def test_drones_that_are_not_fit_are_refused_in_one_sentence(fault, why, policy, tmp_path, capsys):
+    with EndpointProcess([start[:2] for start in STARTS]) as drones:
+        write_crazyflies(drones.uris)
+        drones.inject(1, **fault)
+        assert run("crazyflies.yaml", "--policy", policy, "--connect-seconds", 3, "--out", "out") == 2
+        assert all(drone["position"][2] == 0 and not drone["cut_offs"] for drone in drones.report())
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith(f"legoswarm fly: {why}")
+    (trial,) = json.loads((tmp_path / "out/summary.json").read_text())["trials"]
+    assert why in trial["error"]
+    assert trial["reached"] in ("connect", "preflight")
+
+
+@pytest.mark.parametrize("how", [[], ["--radio", "0"]], ids=["udp", "radio"])
+def test_flying_without_cflib_is_refused_in_one_sentence(how, policy, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "cflib.crazyflie", None)
+    monkeypatch.setitem(sys.modules, "cflib.crtp.radiodriver", None)
+    assert run("--sitl", *how, "--policy", policy, "--out", "out") == 2
+    assert capsys.readouterr().err.endswith("pip install 'legoswarm[fly]'\n")
+
+
+def test_a_simulated_world_that_ends_is_told_in_the_summary(policy, tmp_path, monkeypatch, capsys):
+    def end(process):
+        process._process.kill()
+        process._process.wait()
+        return process._ask({})
+
+    monkeypatch.setattr(EndpointProcess, "report", end)
+    assert run("--sitl", "--policy", policy, "--trials", 1, "--battery-full", 5, "--out", "out") == 2
+    assert "5 V are needed" in capsys.readouterr().err.splitlines()[-1]
+    (trial,) = json.loads((tmp_path / "out/summary.json").read_text())["trials"]
+    assert "the simulated drones have ended" in trial["simulated"]
 
 
 @pytest.mark.slow
 def test_ctrl_c_lands_the_drones_of_a_file(policy, tmp_path):
-    """A crazyflies.yaml with the URIs of simulated drones, and a flight that is interrupted."""
+    """A flight that is interrupted."""
     with EndpointProcess([start[:2] for start in STARTS]) as drones:
-        lines = [
-            f"  cf{at + 1}: {{uri: '{uri}', initial_position: {list(start)}}}"
-            for at, (uri, start) in enumerate(zip(drones.uris, STARTS, strict=True))
-        ]
-        (tmp_path / "crazyflies.yaml").write_text("\n".join(["fileversion: 3", "robots:", *lines]))
+        write_crazyflies(drones.uris)
         words = ["fly", "crazyflies.yaml", "--policy", policy, *QUICK, "--out", "out"]
         flight = subprocess.Popen([sys.executable, "-m", "legoswarm.cli", *words], stderr=subprocess.PIPE, text=True)
         for line in flight.stderr:

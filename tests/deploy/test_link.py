@@ -1,7 +1,7 @@
 """The real cflib against simulated drones, over UDP and over its own radio driver with a stand-in dongle.
 
-Waiting times are measured on the wall clock. What the machine itself stalls in the meantime is measured by a metronome
-beside the flight and allowed for: a loaded machine is not a fault of a link.
+Waiting times are measured on the clock of the simulated world. What this process itself stalls in the meantime is
+measured by a metronome beside the flight and allowed for: a loaded machine is not a fault of a link.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ import pytest
 
 from legoswarm.deploy import link as link_module
 from legoswarm.deploy.link import CflibLink, Health, Link, LinkError
+from legoswarm.deploy.sitl import crtp
 from legoswarm.deploy.sitl.dongle import radio
 from legoswarm.deploy.sitl.endpoint import Endpoint
 from legoswarm.deploy.sitl.process import EndpointProcess
@@ -76,10 +77,11 @@ def wait_until(condition, seconds=10.0):
         time.sleep(0.01)
 
 
-def stream(links, velocity, height, seconds):
-    """Say where to fly, as a mission does; gives the longest time that it took to say it."""
+def stream(links, velocity, height, seconds, until=lambda: True):
+    """Say where to fly, as a mission does, for some time and `until` then; gives the longest time it took to say it."""
     longest, end = 0.0, time.monotonic() + seconds
-    while time.monotonic() < end:
+    while time.monotonic() < end or not until():
+        assert time.monotonic() < end + 10, "it did not come to pass"
         before = time.monotonic()
         for link in links:
             link.hover(np.array(velocity), height)
@@ -157,7 +159,7 @@ def test_a_flight_over_the_radio(loss, tmp_path):
         for link in links:
             link.close()
         for report in drones.report():
-            assert report["largest_gap"] < 0.25 + metronome.stall  # the firmware waits for 0.5 s
+            assert report["largest_gap"] < (0.25 if loss else 0.1) + metronome.stall  # the firmware waits for 0.5 s
             assert report["cut_offs"] == []
     assert len(list((tmp_path / "cache").rglob("*.json"))) == 2  # the tables of contents
 
@@ -167,19 +169,18 @@ def test_a_drone_that_hears_nothing_locks_and_the_others_do_not_wait():
         take_off(links)
         stream(links, [0.1, 0.0], 0.5, 0.5)
         drones.inject(1, deaf=True, mute=True)
-        stream(links, [0.1, 0.0], 0.5, 2.6)
+        stream(links, [0.1, 0.0], 0.5, 2.4, lambda: drones.report()[1]["locked"])
         reports = drones.report()
-        assert reports[1]["locked"]
         (level, what), (lock, then) = reports[1]["events"]
         assert (what, then) == ("level", "locked")
-        assert lock - level == pytest.approx(1.5, abs=0.05 + metronome.stall)
+        assert lock - level == pytest.approx(1.5, abs=0.05)
         for at in (0, 2):
             assert reports[at]["largest_gap"] < 0.1 + metronome.stall
             assert reports[at]["events"] == []
             assert time.monotonic() - links[at].state().received < 0.1 + metronome.stall
         # UDP notices nothing: only the age of the state tells.
         assert links[1].lost() is None
-        assert time.monotonic() - links[1].state().received > 2.3
+        assert time.monotonic() - links[1].state().received > 2.0
         with pytest.raises(LinkError, match="does not answer"):
             links[1].parameter("stabilizer.controller")
         land([links[0], links[2]])
@@ -190,10 +191,10 @@ def test_a_radio_link_that_breaks_is_lost_and_the_others_do_not_wait():
         take_off(links)
         stream(links, [0.0, 0.0], 0.5, 0.5)
         drones.inject(1, mute=True)
-        assert stream(links, [0.0, 0.0], 0.5, 2.7) < 0.05 + metronome.stall
+        said = stream(links, [0.0, 0.0], 0.5, 2.0, lambda: drones.report()[1]["locked"])
+        assert said < 0.05 + metronome.stall
         assert links[1].lost() == "Too many packets lost"
         reports = drones.report()
-        assert reports[1]["locked"]
         for at in (0, 2):
             assert reports[at]["largest_gap"] < 0.1 + metronome.stall
             assert links[at].lost() is None
@@ -209,7 +210,7 @@ def test_a_handshake_that_hangs_has_a_time_limit():
         start = time.monotonic()
         with pytest.raises(LinkError, match=r"cf1 cannot be reached at udp://.* within 0\.5 s"):
             link.open(0.5)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 5
         with pytest.raises(LinkError, match="opened before"):
             link.open(0.5)
         with pytest.raises(LinkError, match="not connected"):
@@ -239,11 +240,13 @@ def test_the_radio_brings_every_packet_once_and_in_order():
         try:
             for at in range(100):
                 assert driver.send_packet(CRTPPacket(0xFC, [at]))
-            time.sleep(0.5)
-            echoes = []
-            while (packet := driver.receive_packet(0)) is not None:
-                if packet.channel == 0:  # the others are empty
+            echoes, end = [], time.monotonic() + 10
+            while time.monotonic() < end:
+                packet = driver.receive_packet(0.1)
+                if packet is not None and packet.channel == 0:  # the others are empty
                     echoes.append(packet.data[0])
+                    if len(echoes) == 100:
+                        end = time.monotonic() + 0.5  # there must be no more
         finally:
             driver.close()
     assert echoes == list(range(100))
@@ -290,20 +293,25 @@ def test_motors_off_is_for_one_drone_only():
         land([links[0], links[2]])
 
 
-def test_a_mission_that_hangs_holds_and_then_lands(monkeypatch):
-    monkeypatch.setattr(link_module, "LAND_AFTER", 1.5)
+def test_a_mission_that_hangs_holds_and_then_lands_for_good(monkeypatch):
+    monkeypatch.setattr(link_module, "LAND_AFTER", 3.0)
     monkeypatch.setattr(link_module, "LAND_SECONDS", 1.0)
     with Endpoint(PLACES[:1]) as drones, links_to(drones.uris) as (link,):
         take_off([link])
         stream([link], [0.4, 0.0], 0.5, 0.7)
         assert link.state().velocity[0] > 0.2
-        time.sleep(1.3)
-        assert abs(link.state().velocity[0]) < 0.1
+        wait_until(lambda: abs(link.state().velocity[0]) < 0.05)
         assert height(link) > 0.4
+        assert link.lost() is None
         wait_until(lambda: height(link) < 0.05)
+        assert link.lost() == "it lands, since nothing was said to it for 3 s"
+        link.hover(np.zeros(2), 0.5)  # nothing happens: a mission that comes back starts nobody again
+        time.sleep(0.5)
         report = drones.report()[0]
+        assert report["position"][2] == 0
         assert report["largest_gap"] < 0.5  # the stream went on
         assert report["cut_offs"] == []
+        assert 0 < link.longest_interval < 0.5
 
 
 def test_setpoints_are_finite():
@@ -335,6 +343,18 @@ def test_a_broken_sender_shows_as_a_lost_link_and_lands(monkeypatch):
         wait_until(lambda: height(link) < 0.05)
         link.close()
         assert drones.report()[0]["cut_offs"] == []
+
+
+def test_a_sender_that_breaks_starts_no_motors_that_were_stopped(monkeypatch):
+    with Endpoint(PLACES[:1]) as drones, links_to(drones.uris) as (link,):
+        take_off([link])
+        drones.inject(0, mute=True)  # the last that is known: it flies
+        link.motors_off()
+        wait_until(lambda: not drones.report()[0]["motors"])
+        monkeypatch.setattr(link, "_stream", lambda: 1 / 0)
+        wait_until(lambda: link.lost() is not None)
+        time.sleep(0.2)
+        assert not drones.report()[0]["motors"]
 
 
 def test_an_endpoint_that_ends_is_a_lost_link():
@@ -417,3 +437,34 @@ def test_drones_in_a_process_of_their_own_say_what_is_wrong():
         with pytest.raises(ValueError, match="unexpected keyword argument 'colour'"):
             drones.inject(0, colour=1)
         assert len(drones.report()) == 3
+        drones._process.kill()
+        drones._process.wait()
+        with pytest.raises(ValueError, match="the simulated drones have ended"):
+            drones.report()
+
+
+def test_the_world_stands_still_when_the_machine_does():
+    """What drones wait for is the host's doing, not that of a machine which does something else."""
+    with Endpoint(PLACES[:1]) as drones:
+        commander = drones.drones[0].commander
+
+        def setpoint():
+            commander.setpoint(crtp.Hover(0.0, 0.0, 0.0, 0.0), drones.now(), 0.0)
+
+        with drones.lock:  # the world cannot move on
+            setpoint()
+            before = drones.now()
+            time.sleep(0.3)
+            setpoint()
+            assert drones.now() - before < 0.05
+        wait_until(lambda: drones.now() - before > 0.1)  # it goes on from there
+        report = drones.report()[0]
+        assert report["largest_gap"] < 0.2
+        assert report["stall"] > 0.25
+        with drones.lock:
+            setpoint()
+        start = drones.now()
+        wait_until(lambda: drones.now() - start > 0.4)
+        with drones.lock:
+            setpoint()
+        assert drones.report()[0]["largest_gap"] > 0.35

@@ -52,9 +52,12 @@ def test_the_policy_is_followed():
 @pytest.mark.parametrize("failure", ["land", "hover", "motors_off"])
 def test_one_fails_and_the_others_fly_on(failure, tmp_path):
     with FlightLog(tmp_path / "log.jsonl") as log:
-        scenario = Scenario(plan=changed(failure=failure, horizon=15, fail_at=3), log=log)
+        scenario = Scenario(plan=changed(failure=failure, horizon=15, fail_at=3, rate=20.0), log=log)
         outcome = scenario.fly()
     assert (outcome.error, outcome.statuses) == (None, LANDED)
+    # In simulated time, so on any machine: the others never wait.
+    assert [drone["largest_gap"] for drone in scenario.world.report()[1:]] == [pytest.approx(TICK)] * 2
+    assert [outcome.intervals[name] for name in ("cf2", "cf3")] == [pytest.approx(TICK)] * 2
     assert outcome.failures == {"cf1": "scheduled"}
     assert_safe(scenario, falls=(0,) if failure == "motors_off" else ())
     # It stays in the scene, where it failed; the others move.
@@ -134,7 +137,8 @@ def test_interrupts_land_everybody(number):
     assert signal.getsignal(number) is before
 
 
-def test_interrupts_while_landing_change_nothing():
+def test_interrupts_while_landing_do_not_disturb_it():
+    """But they are told: nobody is to take off for another trial."""
     scenario = Scenario()
     land = scenario.links[1].land
 
@@ -144,7 +148,9 @@ def test_interrupts_while_landing_change_nothing():
 
     scenario.links[1].land = interrupt
     outcome = scenario.fly()
-    assert (outcome.error, outcome.statuses) == (None, LANDED)
+    assert isinstance(outcome.error, KeyboardInterrupt)
+    assert (outcome.reached, outcome.statuses) == (Stage.RUN, LANDED)
+    assert len(outcome.track) == 9
     assert_safe(scenario)
 
 
@@ -265,6 +271,16 @@ def test_drones_above_each_other_move_apart_before_they_land():
     assert np.linalg.norm(outcome.track[-1, 1] - outcome.track[-1, 2]) < 0.3
     assert np.linalg.norm(lows[0][1, :2] - lows[0][2, :2]) > 0.4
     assert_safe(scenario)
+
+
+def test_a_drone_that_falls_silent_while_it_lands_has_failed():
+    scenario = Scenario()
+    land = scenario.links[1].land
+    scenario.links[1].land = lambda seconds: (land(seconds), scenario.world.drones[1].inject(mute=True))
+    outcome = scenario.fly()
+    assert (outcome.error, outcome.statuses) == (None, {**LANDED, "cf2": Status.FAILED})
+    assert outcome.failures == {"cf2": "it was not seen to land"}
+    assert_safe(scenario, silent=(1,))
 
 
 def test_positions_may_come_from_elsewhere():

@@ -98,7 +98,7 @@ class Dongle:
         if receiver.drone.faults.deaf or receiver.drone.faults.mute:
             return Acknowledgement()
         with self._endpoint.lock:
-            reply = receiver.answer(bytes(data), time.monotonic())
+            reply = receiver.answer(bytes(data), self._endpoint.now())
         return Acknowledgement() if lost_back else Acknowledgement(True, reply)
 
 

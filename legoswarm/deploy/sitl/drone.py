@@ -273,6 +273,18 @@ class Drone:
             health |= Health.LOCKED
         return health
 
+    def report(self, now: float) -> dict[str, Any]:
+        """How it was treated so far."""
+        record = self.commander.record
+        return {
+            "motors": self.commander.motors,
+            "locked": self.commander.locked,
+            "setpoints": record.setpoints,
+            "largest_gap": round(self.commander.largest_gap(now), 4),
+            "cut_offs": [dataclasses.asdict(cut_off) for cut_off in record.cut_offs],
+            "events": [list(event) for event in record.events],
+        }
+
     def _log(self, now: float) -> None:
         """Send the log blocks that are due."""
         if self._blocks.due(now):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import selectors
 import socket
 import threading
@@ -13,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from legoswarm.deploy.punctual import come_first
 from legoswarm.deploy.sitl import crtp
 from legoswarm.deploy.sitl.drone import Drone
 from legoswarm.deploy.sitl.plants import Plant, PointMass
 
 TICK = 0.01  # s
-SLIP = 0.2  # s by which the world may be late before it lets the time go
+SLIP = TICK  # by which the world may be late; a machine that stands still for longer takes the world with it
 PLANTS = ("point", "crazyflow")
 
 
@@ -26,7 +26,7 @@ class Endpoint:
     """Simulated drones at `positions` (m), each at a UDP port of its own, in a thread of this process.
 
     The drones' ports count up from `port`; with 0 the system picks free ones. Nothing is served before the plant is
-    ready.
+    ready. What drones wait for is measured on the world's own clock.
     """
 
     def __init__(
@@ -45,6 +45,9 @@ class Endpoint:
         self._peers: list[Any] = [None] * len(places)
         self._sockets: list[socket.socket] = []
         self._stop = threading.Event()
+        self._due = time.monotonic()  # the next tick, in the world's time
+        self._behind = 0.0  # s by which the world's time is behind the machine's
+        self._stall = 0.0  # s, the longest time for which it stood still
         try:
             for at in range(len(places)):
                 self._sockets.append(_socket(port + at if port else 0))
@@ -68,21 +71,16 @@ class Endpoint:
         """For each drone, what it saw and where it truly is."""
         with self.lock:
             if self.error is not None:
-                raise RuntimeError("the simulated world has stopped") from self.error
-            now = time.monotonic()
+                raise RuntimeError(f"the simulated world has stopped: {self.error!r}") from self.error
+            now = self.now()
             return [
-                {
-                    "position": self.plant.position[at].tolist(),
-                    "velocity": self.plant.velocity[at].tolist(),
-                    "motors": drone.commander.motors,
-                    "locked": drone.commander.locked,
-                    "setpoints": drone.commander.record.setpoints,
-                    "largest_gap": drone.commander.largest_gap(now),
-                    "cut_offs": [dataclasses.asdict(cut_off) for cut_off in drone.commander.record.cut_offs],
-                    "events": [list(event) for event in drone.commander.record.events],
-                }
-                for at, drone in enumerate(self.drones)
+                {"position": place, **drone.report(now), "stall": round(self._stall, 4)}
+                for place, drone in zip(self.plant.position.tolist(), self.drones, strict=True)
             ]
+
+    def now(self) -> float:
+        """The world's time, s: the machine's, less what it stood still for; never far ahead of the world itself."""
+        return min(time.monotonic() - self._behind, self._due + SLIP)
 
     def close(self) -> None:
         """End the world."""
@@ -101,6 +99,7 @@ class Endpoint:
             sock.close()
 
     def _run(self) -> None:
+        come_first()  # a drone's own computer does nothing else either
         try:
             self._serve()
         except BaseException as error:
@@ -110,17 +109,18 @@ class Endpoint:
         selector = selectors.DefaultSelector()
         for at, sock in enumerate(self._sockets):
             selector.register(sock, selectors.EVENT_READ, at)
-        due = time.monotonic()
+        self._due = time.monotonic()
         with selector:
             while not self._stop.is_set():
-                for key, _ in selector.select(max(due - time.monotonic(), 0)):
+                for key, _ in selector.select(max(self._due - self.now(), 0)):
                     self._receive(key.data)
-                now = time.monotonic()
-                if now - due > SLIP:
-                    due = now
-                while due <= now:
-                    self._tick(due)
-                    due += TICK
+                if (late := time.monotonic() - self._behind - self._due) > SLIP:
+                    self._behind += late - SLIP
+                    self._stall = max(self._stall, late)
+                now = self.now()
+                while self._due <= now:
+                    self._tick(self._due)
+                    self._due += TICK
 
     def _receive(self, at: int) -> None:
         """Take in what has come for a drone, and answer."""
@@ -136,7 +136,7 @@ class Endpoint:
                 continue
             self._peers[at] = peer
             with self.lock:
-                drone.receive(raw, time.monotonic())
+                drone.receive(raw, self.now())
             self._flush(at)
 
     def _tick(self, now: float) -> None:
@@ -162,7 +162,7 @@ class Endpoint:
             return
         while True:
             with self.lock:
-                raw = self.drones[at].transmit(time.monotonic())
+                raw = self.drones[at].transmit(self.now())
             if raw is None:
                 return
             self._send(at, raw, self._peers[at])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -58,8 +59,9 @@ class EndpointProcess:
 
     def _ask(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(OSError):  # it has ended: reading says why
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
         return self._read()
 
     def _read(self) -> Any:
