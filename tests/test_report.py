@@ -1,16 +1,19 @@
 """The report: tables, claims and pictures from hand-made results; one page that needs nothing else."""
 
 import json
-from html.parser import HTMLParser
 
 import pytest
 
 from legoswarm.files import FileError
 from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, decide
+from legoswarm.studies.markdown import BEGIN, END, markdown, write_markdown
 from legoswarm.studies.report import make_page, write_report
 from legoswarm.studies.results import Results
+from tests.browser import opened
+from tests.page import check_page
 
 NOISE = (-0.4, 0.1, 0.3)  # of three seeds
+PEAK = next(claim.text for claim in CLAIMS if "peaks near" in claim.text)
 
 
 def made(study, name, *, label=None, rows=(), **fields):
@@ -55,9 +58,11 @@ def results():
     task = {"name": "tag", "pursuers": 2, "evaders": 1, "obstacles": 1}
     positions = [[[0.1 * t, 0.0], [0.0, 0.1 * t], [0.5, 0.5], [-0.5, 0.2]] for t in range(5)]
     drawn = [{"title": "after 5e6 steps", "task": task, "positions": positions}]
+    trials = [{**drawn[0], "title": f"trial {at}", "failed": {"entity": 0, "step": 3}} for at in (1, 2)]
     chase = curve(50, 100, 70, 60, figure="pursuer_return")
     rows = [{"failure": kind, "agents": 3, "episodes": 1000, "seed": 0, "captures_after": c, "captures_after_se": 0.05,
-             "survivors_captures": c, "survivors_captures_se": 0.05}
+             "survivors_captures": c, "survivors_captures_se": 0.05, "capture_share_after": 0.5,
+             "capture_share_after_se": 0.02}
             for kind, c in (("without", 3.0), ("kept", 2.0), ("removed", 2.05))]  # fmt: skip
     times = {"train_seconds": 100.0, "steps_per_second": 2e4, "steps": 2_000_000, "trained_on": "gpu: H200"}
     sizes = [row for n, mean in ((2, -10), (3, -21), (6, -110)) for row in seeds(mean, agents=n)]
@@ -66,7 +71,7 @@ def results():
         {
             "spread-3": spread,
             "tag": {"lego": made("tag", "lego", curve=chase, trajectories=drawn)},
-            "agent-failure": {"lego": made("agent-failure", "lego", rows=rows)},
+            "agent-failure": {"lego": made("agent-failure", "lego", rows=rows, trajectories=trials)},
             "run-time": {
                 "lego-3": made("run-time", "lego-3", label="lego", **{**times, "train_seconds": 150.0}),
                 "mappo-3": made("run-time", "mappo-3", label="mappo", **times),
@@ -89,8 +94,8 @@ def test_claims_are_decided_from_disjoint_intervals(results):
     # PIC and SEGNN are missing, and nothing speaks against it.
     verdict, evidence = found["Three agents: LEGO-MAPPO achieves the highest final reward."]
     assert verdict == OPEN
-    assert "pic: not run yet" in evidence
-    assert found["LEGO-MAPPO's reward in Tag peaks near 1e6 interactions and then decreases."][0] == HOLDS
+    assert "not run yet: pic, segnn" in evidence
+    assert found[PEAK][0] == HOLDS
     assert found["The remaining pursuer goes on after the failure."][0] == HOLDS
     kept = next(text for text in found if text.startswith("The stationary pursuer"))
     assert found[kept][0] == OPEN
@@ -113,7 +118,7 @@ def test_one_seed_decides_nothing(results):
 
 
 def test_a_smaller_scale_decides_nothing(results):
-    text = "LEGO-MAPPO's reward in Tag peaks near 1e6 interactions and then decreases."
+    text = PEAK
     results.parts["tag"]["lego"]["scale"] = "tiny"
     verdict, evidence = verdicts(results)[text]
     assert verdict == OPEN
@@ -128,33 +133,95 @@ def test_without_results_no_figure_decides_anything():
     assert not pictures
 
 
-class Page(HTMLParser):
-    """What a page refers to, and whether its tags fit together."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.links, self.ids = [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        if tag not in ("meta", "img", "br"):
-            self.open.append(tag)
-        self.links += [value for name, value in attrs if name in ("src", "href")]
-        self.ids += [value for name, value in attrs if name == "id"]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
 def test_the_page_is_whole_and_needs_nothing_else(results):
     text, pictures = make_page(results)
-    page = Page()
-    page.feed(text)
-    assert not page.open
-    assert all(link.startswith(("#", "data:image/png;base64,")) for link in page.links)
-    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
-    assert "http" not in text
-    assert set(pictures) == {"spread-3", "tag", "tag-trajectories", "agent-failure"}
+    page = check_page(text)
+    trajectories = {"tag-trajectories", "agent-failure-trajectories"}
+    assert set(pictures) == {"spread-3", "tag", "agent-failure", *trajectories}
+    assert len(page.images) == len(pictures)
     assert all(data.startswith(b"\x89PNG") for data in pictures.values())
+
+
+def test_trajectories_move_and_failures_are_crossed(results):
+    text, _ = make_page(results)
+    page = check_page(text)
+    assert page.count["svg"] == 3
+    films = [json.loads(data) for data in page.data]
+    assert [len(group) for group in films] == [1, 2]
+    # Two pursuers and an evader move, the obstacle stands; y is downwards.
+    assert [len(path) for path in films[0][0]] == [5, 5, 5]
+    assert films[0][0][1][3] == [0.0, -0.3]
+    assert text.count('<path class="cross"') == 2
+    assert 'transform="translate(0.3,0.0)" data-step="3"' in text
+
+
+def test_what_is_not_there_is_not_in_the_film(results):
+    positions = results.parts["tag"]["lego"]["trajectories"][0]["positions"]
+    positions[4][2] = [None, None]
+    page = check_page(make_page(results)[0])
+    assert json.loads(page.data[0])[0][2] == [[0.5, -0.5]] * 4 + [None]
+
+
+def test_a_browser_plays_the_page(results, tmp_path):
+    seen = opened(make_page(results)[0], tmp_path)
+    assert seen["errors"] == []
+    assert seen["players"] == "2"
+    assert all(min(box) > 50 for box in seen["images"] + seen["drawings"])
+    assert seen["first"] == ["play", "step 4 of 4"]  # it has played to the end and stopped
+    assert all(place.startswith("translate(") for place in seen["places"])
+    assert seen["crosses"] == ["", ""]
+    assert seen["wide"] <= 0
+
+
+def test_missing_parts_are_named(results):
+    text, _ = make_page(results)
+    assert "<p class='open'>not run yet: pic, segnn</p>" in text
+    assert "not run yet: segnn, mappo-2, mappo-3" in text
+
+
+def test_a_planar_segnn_stands_in_for_claims_alone(results):
+    rows = seeds(-500.0, agents=6)
+    results.parts["generalization"]["segnn-planar"] = made("generalization", "segnn-planar", rows=rows)
+    claim = next(claim for claim in CLAIMS if claim.text.startswith("The four-agent SEGNN degrades"))
+    results.parts["generalization"]["mappo-6"] = made(
+        "generalization", "mappo-6", label="mappo", rows=seeds(-300.0, agents=6)
+    )
+    verdict, evidence = decide(claim, results)
+    assert verdict == OPEN
+    assert evidence.startswith("segnn in its planar form; mappo at agents 6 -300.0")
+    assert not len(results.values("generalization", "segnn", "return_2c"))
+    assert "<td>SEGNN (planar)</td>" in make_page(results)[0]
+
+
+def test_mappo_degrades_if_it_does_on_both_sides(results):
+    claim = next(claim for claim in CLAIMS if claim.text.startswith("MAPPO degrades"))
+    for anywhere, verdict in ((-41.0, FAILS), (-60.0, HOLDS)):
+        sides = {"left": -40.0, "right": -70.0, "uniform": anywhere}
+        rows = [row for side, mean in sides.items() for row in seeds(mean, start=side)]
+        results.parts["ood"] = {"mappo": made("ood", "mappo", rows=rows)}
+        assert decide(claim, results)[0] == verdict
+
+
+def test_a_seed_without_a_number_is_left_out_of_curves(results):
+    points = results.parts["tag"]["lego"]["curve"]["values"]
+    points[1][0] = None
+    steps, values = results.curve("tag", "lego")
+    assert values.shape == (len(steps), 2)
+    assert verdicts(results)[PEAK][0] == HOLDS
+
+
+def test_markdown_tables_stand_beside_the_papers(results, tmp_path):
+    text = markdown(results)
+    assert "| LEGO-MAPPO | -10.0 (-10.6) | -21.0 (-23.8) | - (-44.0) | - (-79.8) | -110.0 (-114.6) |" in text
+    assert "| SEGNN-curr | - (-186.1) | - | - |" in text
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_markdown(results, readme)
+    assert readme.read_text() == f"before\n{BEGIN}\n{text}\n{END}\nafter\n"
+    readme.write_text("my own words\n")
+    with pytest.raises(FileError, match="no place for the tables"):
+        write_markdown(results, readme)
+    assert readme.read_text() == "my own words\n"
 
 
 def test_tables_stand_beside_the_papers(results):
@@ -172,8 +239,10 @@ def test_files_are_read_and_written(results, tmp_path):
     folder = tmp_path / "results" / "spread-3"
     folder.mkdir(parents=True)
     (folder / "lego.json").write_text(json.dumps(results.parts["spread-3"]["lego"]))
-    out = write_report(tmp_path / "results", tmp_path / "page" / "report.html", tmp_path / "figures")
+    out, tables = tmp_path / "page" / "report.html", tmp_path / "page" / "tables.md"
+    write_report(tmp_path / "results", out, tmp_path / "figures", tables)
     assert "LEGO-MAPPO" in out.read_text()
+    assert tables.read_text() == f"{BEGIN}\n{markdown(Results({}))}\n{END}\n"
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["spread-3.png"]
     (folder / "mappo.json").write_text("{}")
     with pytest.raises(FileError, match="not a result of a study"):

@@ -12,7 +12,7 @@ from legoswarm.evaluate.episodes import play
 from legoswarm.policies import PolicyConfig, make_policies
 from legoswarm.scene import Layout
 from legoswarm.show import animate, draw_trajectories
-from legoswarm.show.draw import COLOURS, colours, view, visible_path
+from legoswarm.show.draw import COLOURS, Failure, colours, view, visible_path
 from legoswarm.tasks import Spread, Tag
 
 SPREAD = Spread(agents=3, sizes=(2,), horizon=5)  # the third agent and the third landmark do not exist
@@ -129,6 +129,23 @@ def test_still_pictures(tmp_path, tag, suffix, magic):
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_a_cross_marks_a_failure(tmp_path, tag):
+    positions = tag.states.position.copy()
+    positions[:, 0] = positions[0, 0]
+    positions[3, 0] += 0.5
+    moved = with_positions(tag, positions)
+    pictures = []
+    for failure in (None, Failure(0, 0), Failure(0, 3), Failure(0, 99)):  # the last one is after the end
+        draw_trajectories(TAG, [moved], tmp_path / "a.png", failures=[failure])
+        pictures.append(frames(tmp_path / "a.png")[0][:-60])  # above the legend
+    without, start, later, never = pictures
+    assert (never == without).all()
+    places = [np.argwhere((picture != without).any(-1)).mean(0) for picture in (start, later)]
+    down, right = places[1] - places[0]
+    assert right > 50
+    assert down == pytest.approx(-right, abs=3)
+
+
 def test_the_view_holds_every_path_and_the_arena(tag):
     positions = tag.states.position.copy()
     positions[2, 0] = [5.0, -1.0]
@@ -183,6 +200,8 @@ def test_wrong_arguments_are_refused(tmp_path, tag):
         draw_trajectories(TAG, [], tmp_path / "a.png")
     with pytest.raises(ValueError, match="as many titles"):
         draw_trajectories(TAG, [tag], tmp_path / "a.png", titles=["a", "b"])
+    with pytest.raises(ValueError, match="as many failures"):
+        draw_trajectories(TAG, [tag], tmp_path / "a.png", failures=[])
     assert not list(tmp_path.iterdir())
 
 

@@ -21,6 +21,9 @@ from legoswarm.studies.measures import evaluated, head_to_head, symmetries, traj
 from legoswarm.studies.part import SCALES, Part, Scale, Training
 from legoswarm.studies.run import METHODS, Workshop, list_studies, make_workshop, run_studies
 from legoswarm.tasks import Tag
+from tests import linear
+from tests.browser import BROWSER, opened
+from tests.page import check_page
 from tests.saved import save_small
 from tests.tiny import TINY, Yard, compiled
 
@@ -260,3 +263,32 @@ def test_policies_meet_seed_by_seed(tmp_path):
     met = head_to_head()([policy, policy], SCALE)
     assert [row["seed"] for row in met["rows"]] == [0, 1]
     assert np.array(met["trajectories"][0]["positions"]).shape == (10, 4, 2)
+
+
+# All of it at the smallest scale
+
+
+@pytest.mark.slow
+def test_all_studies_run_through_and_are_reported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["study", "all", "--scale", "tiny"]
+    done = linear.run(*words)
+    assert done.returncode == 0, done.stderr
+    shop = make_workshop("tiny")
+    assert all(shop.done(study, part) for study in STUDIES for part in shop.parts(study))
+    assert main(["report", "--results", str(shop.out), "--figures", "figures", "--markdown", "tables.md"]) == 0
+    text = Path("report.html").read_text()
+    page = check_page(text)
+    assert "<p class='open'>" not in text  # nothing is missing
+    drawn = {"tag", "head-to-head", "ood", "agent-failure"}
+    pictures = {"equivariance", "spread-3", "spread-6", "tag", "head-to-head", "agent-failure", "beyond"}
+    assert {path.stem for path in Path("figures").iterdir()} == pictures | {f"{study}-trajectories" for study in drawn}
+    assert len(page.data) == len(drawn)
+    assert text.count('<path class="cross"') == 3
+    assert text.count(f"legoswarm {' '.join(words)}</code>") == len(STUDIES)
+    assert "scale tiny: a look, not a result" in Path("tables.md").read_text()
+    assert len(text) < 2e6
+    if BROWSER:
+        seen = opened(text, tmp_path)
+        assert (seen["errors"], seen["players"], len(seen["images"])) == ([], str(len(drawn)), len(page.images))
+        assert all(min(box) > 50 for box in seen["images"] + seen["drawings"])

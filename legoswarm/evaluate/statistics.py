@@ -53,7 +53,12 @@ def interquartile_mean(values: Float[np.ndarray, "*batch seeds"]) -> Any:
 
 
 def iqm_interval(values: Float[np.ndarray, " seeds"], level: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap of the interquartile mean: seeds drawn with replacement, always in the same way."""
+    """Percentile bootstrap of the interquartile mean: seeds drawn with replacement, always in the same way.
+
+    One value says nothing: -inf to inf.
+    """
+    if len(values) < 2:
+        return -math.inf, math.inf
     picks = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
     low, high = np.quantile(interquartile_mean(values[picks]), [0.5 - level / 2, 0.5 + level / 2])
     return float(low), float(high)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -33,7 +34,15 @@ COLOURS = {
 SPARE = ("#CC79A7", "#56B4E9", "#F0E442")
 INK, GREY, PALE = "#222222", "#777777", "#E4E4E4"
 STILLS = (".png", ".svg", ".pdf")
+CROSS: Any = {"linestyle": "", "marker": "x", "markersize": 9, "markeredgewidth": 1.8, "color": INK}
 REACH = 1.2  # every view shows at least [-REACH, REACH] on both axes
+
+
+class Failure(NamedTuple):
+    """An entity that fails, and the step at which it does."""
+
+    entity: int
+    step: int
 
 
 def draw_trajectories(
@@ -42,23 +51,26 @@ def draw_trajectories(
     path: str | Path,
     *,
     titles: Sequence[str] | None = None,
+    failures: Sequence[Failure | None] | None = None,
 ) -> None:
     """Write one panel for each trajectory: where agents went, from a hollow marker to a filled one.
 
-    All panels have the same scale. The suffix of `path` chooses PNG, SVG or PDF.
+    All panels have the same scale. A cross marks where the entity of a panel's failure was at its step. The suffix of
+    `path` chooses PNG, SVG or PDF.
     """
     path = Path(path)
     if path.suffix.lower() not in STILLS:
         raise ValueError(f"a still picture is written as one of {', '.join(STILLS)}, not {path.suffix!r}")
     if not trajectories:
         raise ValueError("there is no trajectory to draw")
-    if titles is not None and len(titles) != len(trajectories):
-        raise ValueError(f"{len(trajectories)} trajectories need as many titles, not {len(titles)}")
+    for what, given in (("titles", titles), ("failures", failures)):
+        if given is not None and len(given) != len(trajectories):
+            raise ValueError(f"{len(trajectories)} trajectories need as many {what}, not {len(given)}")
 
     paths = [visible_path(task, jax.device_get(trajectory)) for trajectory in trajectories]
     box = view(task, paths)
     panel = 4.5 if len(paths) == 1 else 3.0  # inches
-    columns = min(len(paths), 4)
+    columns = len(paths) if len(paths) <= 4 else min((4, 3), key=lambda columns: -len(paths) % columns)
     rows = math.ceil(len(paths) / columns)
     titled = 0.2 if titles and any(titles) else 0.0  # inches above each panel
     legend = 0.3  # inches below all panels
@@ -75,7 +87,11 @@ def draw_trajectories(
         if titles:
             axes.set_title(titles[number], fontsize=10, color=INK, pad=5)
         _draw_paths(axes, task, positions)
+        if failures and (failure := failures[number]) and failure.step < len(positions):
+            axes.plot(*positions[failure.step, failure.entity], **CROSS, zorder=4)
     keys = [*role_keys(task.layout, paths), _key("start", INK, "white"), _key("end", INK)]
+    if failures and any(failures):
+        keys.append(Line2D([], [], label="failure", **CROSS))
     add_legend(figure, keys, 0.5 * legend / height)
     path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path) as part:

@@ -20,10 +20,11 @@ from matplotlib.ticker import EngFormatter
 from legoswarm.configs import from_json
 from legoswarm.evaluate.episodes import Trajectory
 from legoswarm.evaluate.statistics import mean_interval
-from legoswarm.show.draw import COLOURS, GREY, INK, PALE, draw_trajectories, style
+from legoswarm.show.draw import COLOURS, GREY, INK, PALE, Failure, draw_trajectories, style
+from legoswarm.show.player import player
 from legoswarm.studies import paper
 from legoswarm.studies.results import Results
-from legoswarm.tasks import State, task_class
+from legoswarm.tasks import State, Task, task_class
 
 METHOD_COLOURS = {
     "lego": "#D55E00",
@@ -54,16 +55,16 @@ def curves(results: Results, study: str) -> bytes | None:
     axes = figure.add_subplot()
     low, high = np.inf, -np.inf
     for part in sorted(parts, key=lambda part: list(METHOD_COLOURS).index(part["label"])):
-        steps, values = results.curve(study, part["label"]) or (np.zeros(0), np.zeros((0, 1)))
-        known = values[:, ~np.isnan(values).any(0)]
+        steps, known = results.curve(study, part["label"]) or (np.zeros(0), np.zeros((0, 1)))
         if not known.size:
             continue
         bands = np.array([mean_interval(point) for point in known])
         colour, mean = METHOD_COLOURS[part["label"]], known.mean(1)
         if known.shape[1] > 1:
             axes.fill_between(steps, bands[:, 0], bands[:, 1], color=colour, alpha=0.18, linewidth=0)
+        seeds = f"{known.shape[1]} seed{'s' * (known.shape[1] > 1)}"
         axes.plot(steps, mean, color=colour, linewidth=1.6, marker="." if len(steps) < 10 else None,
-                  label=f"{paper.NAMES[part['label']]} ({known.shape[1]} seeds)")  # fmt: skip
+                  label=f"{paper.NAMES[part['label']]} ({seeds})")  # fmt: skip
         low, high = min(low, mean.min()), max(high, mean.max())
     axes.set_ylim(low - 0.08 * (high - low + 1e-9), high + 0.08 * (high - low + 1e-9))
     figure_name = str(parts[0]["curve"]["figure"])
@@ -102,7 +103,7 @@ def sizes(results: Results, study: str, figure_name: str = "return_2c") -> bytes
         values = [results.values(study, part["label"], figure_name, agents=count) for count in counts]
         means = [-value.mean() / count**2 for value, count in zip(values, counts, strict=True) if len(value)]
         if means and len(means) == len(counts):
-            axes.plot(counts, means, marker="o", markersize=4, label=part["label"])
+            axes.plot(counts, means, marker="o", markersize=4, label=paper.named(part["label"]))
             drawn = True
     if not drawn:
         return None
@@ -113,20 +114,34 @@ def sizes(results: Results, study: str, figure_name: str = "return_2c") -> bytes
     return png(figure)
 
 
-def trajectories(records: Sequence[dict[str, Any]]) -> bytes | None:
+def trajectories(records: Sequence[dict[str, Any]]) -> bytes:
     """A panel for each recorded trajectory."""
-    if not records:
-        return None
-    fields = dict(records[0]["task"])
-    cls: Any = task_class(fields.pop("name"))
-    task = from_json(cls, fields, "a trajectory's task")
+    task, failures = _task(records), [_failure(record) for record in records]
+    shown = [_trajectory(record, task) for record in records]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trajectories.png"
-        draw_trajectories(task, [_trajectory(r, task) for r in records], path, titles=[r["title"] for r in records])
+        draw_trajectories(task, shown, path, titles=[record["title"] for record in records], failures=failures)
         return path.read_bytes()
 
 
-def _trajectory(record: dict[str, Any], task: Any) -> Trajectory:
+def animations(records: Sequence[dict[str, Any]]) -> str:
+    """The same trajectories as HTML that moves."""
+    paths = [np.array(record["positions"], float) for record in records]
+    titles, failures = [record["title"] for record in records], [_failure(record) for record in records]
+    return player(_task(records), paths, titles, failures)
+
+
+def _task(records: Sequence[dict[str, Any]]) -> Task:
+    fields = dict(records[0]["task"])
+    cls: Any = task_class(fields.pop("name"))
+    return from_json(cls, fields, "a trajectory's task")
+
+
+def _failure(record: dict[str, Any]) -> Failure | None:
+    return Failure(**record["failed"]) if "failed" in record else None
+
+
+def _trajectory(record: dict[str, Any], task: Task) -> Trajectory:
     """What a picture needs of a trajectory."""
     position = np.array(record["positions"], np.float32)
     time = len(position)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
@@ -12,10 +14,10 @@ from jaxtyping import Float
 from legoswarm.configs import to_json
 from legoswarm.evaluate.compare import EPISODE_SEED, evaluate_policy, rows_of
 from legoswarm.evaluate.episodes import Trajectory, play
-from legoswarm.policies import Actors
-from legoswarm.policies.act import load
+from legoswarm.policies import Actors, make_policies
+from legoswarm.policies.act import Swarm, load
 from legoswarm.policies.file import load_policy
-from legoswarm.studies.failure import Failing
+from legoswarm.studies.failure import KINDS, Failing
 from legoswarm.studies.part import Measure, Scale
 from legoswarm.tasks import Tag, Task
 
@@ -43,7 +45,7 @@ def head_to_head() -> Measure:
         sides = {"pursuer": load(pursuers), "evader": load(evaders)}
         actors = {role: swarm.actors[role] for role, swarm in sides.items()}
         task = sides["pursuer"].file.make_task()
-        return {"rows": list(rows), "trajectories": [_record("", task, _episode(task, actors, 0))]}
+        return {"rows": list(rows), "trajectories": [_record("", task, *_episodes(task, actors, 1))]}
 
     return measure
 
@@ -54,15 +56,14 @@ def trajectories(*titles: str, **changes: Any) -> Measure:
     def measure(policies: Sequence[str], scale: Scale) -> dict[str, Any]:
         swarm = load(policies[0])
         task = swarm.file.make_task(**changes)
-        episodes = [_episode(task, swarm.actors, number) for number in range(len(titles))]
-        pairs = zip(titles, episodes, strict=True)
+        pairs = zip(titles, _episodes(task, swarm.actors, len(titles)), strict=True)
         return {"trajectories": [_record(title, task, episode) for title, episode in pairs]}
 
     return measure
 
 
 def agent_failure(trials: int = 3) -> Measure:
-    """Tag with a pursuer that fails: figures of each kind of failure on the same starts, and some trials."""
+    """Tag with a pursuer that fails: figures of each kind of failure on the same starts, and trials of one kept."""
 
     def measure(policies: Sequence[str], scale: Scale) -> dict[str, Any]:
         file = load_policy(policies[0])
@@ -71,26 +72,30 @@ def agent_failure(trials: int = 3) -> Measure:
         task = file.make_task()
         if not isinstance(task, Tag):
             raise ValueError(f"{policies[0]} was not trained on tag")
-        rows, drawn = [], []
-        for kind in ("without", "kept", "removed"):
-            failing = Failing(task, kind)
-            rows += [{"failure": kind, **r} for r in rows_of(failing, actors, file.seeds, scale.episodes, EPISODE_SEED)]
-            if kind == "kept":
-                drawn = [_episode(failing, best, trial) for trial in range(trials)]
-        records = [_record(f"trial {number}", task, trial) for number, trial in enumerate(drawn, 1)]
+        rows = [
+            {"failure": kind, **row}
+            for kind in KINDS
+            for row in rows_of(Failing(task, kind), actors, file.seeds, scale.episodes, EPISODE_SEED)
+        ]
+        kept = Failing(task, "kept")
+        failed = {"entity": 0, "step": kept.at}
+        records = [
+            {**_record(f"trial {number}", task, trial), "failed": failed}
+            for number, trial in enumerate(_episodes(kept, best, trials), 1)
+        ]
         return {"rows": rows, "trajectories": records}
 
     return measure
 
 
 def symmetries(swapped: tuple[int, int] = (0, 1)) -> Measure:
-    """How far actions are from equivariant, in units of action, on states of episodes; one scene to draw.
+    """How far actions are from equivariant in float32, in units of action, on states of episodes; a scene to draw.
 
     Each symmetry maps vectors; positions are moved by a translation too. The swap exchanges two agents of a role.
     """
 
     def measure(policies: Sequence[str], scale: Scale) -> dict[str, Any]:
-        swarm = load(policies[0])
+        swarm = _in_float32(load(policies[0]))
         task = swarm.file.make_task()
         position, velocity, visible = _scenes(task, swarm.actors, SCENES if scale.share else 4)
         roles = [role for role, n in zip(task.layout.roles, task.layout.slots, strict=True) for _ in range(n)]
@@ -111,9 +116,11 @@ def symmetries(swapped: tuple[int, int] = (0, 1)) -> Measure:
                 "rotated by 37 degrees": (p @ lean.T, v @ lean.T, seen, lambda a: a @ lean.T),
                 "moved": (p + shift, v, seen, lambda a: a),
             }
-            base = swarm.act(p, v, roles, seen)
-            for name, (place, speed, sight, expected) in moved.items():
-                actions = base if name == "original" else swarm.act(place, speed, roles, sight)
+            with jax.default_matmul_precision("highest"):
+                acts = {name: swarm.act(*scene[:2], roles, scene[2]) for name, scene in moved.items()}
+            base = acts["original"]
+            for name, (place, _, _, expected) in moved.items():
+                actions = acts[name]
                 errors.setdefault(name, []).append(float(np.abs(actions - expected(base)).max()))
                 if at == len(position) // 2 and name not in ("moved", "rotated by 37 degrees"):
                     scenes.append({"title": name, "positions": _numbers(place), "actions": _numbers(actions)})
@@ -122,6 +129,14 @@ def symmetries(swapped: tuple[int, int] = (0, 1)) -> Measure:
         return {"errors": table, "scenes": scenes, "roles": roles, "radii": list(task.radii)}
 
     return measure
+
+
+def _in_float32(swarm: Swarm) -> Swarm:
+    """The same weights without the short floats that GPUs take for speed: no rounding hides a broken symmetry."""
+    config = dataclasses.replace(swarm.file.config, precision="float32")
+    like = eqx.filter_eval_shape(lambda key: make_policies(config, swarm.file.layout, key=key), jax.random.key(0))
+    policies = jax.tree.unflatten(jax.tree.structure(like), jax.tree.leaves(swarm.file.policies))
+    return Swarm(dataclasses.replace(swarm.file, config=config, policies=policies), swarm.seed)
 
 
 def _scenes(task: Task, actors: Actors, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -136,9 +151,12 @@ def _scenes(task: Task, actors: Actors, count: int) -> tuple[np.ndarray, np.ndar
     return np.asarray(position, float), np.asarray(velocity, float), np.asarray(visible)
 
 
-def _episode(task: Task, actors: Actors, number: int) -> Trajectory:
-    run = jax.jit(lambda actors, key: play(task, actors, task.reset(key)))
-    return jax.device_get(run(actors, jax.random.key(EPISODE_SEED + number)))
+def _episodes(task: Task, actors: Actors, count: int) -> list[Trajectory]:
+    """Episodes from different starts, in one program."""
+    keys = jax.vmap(jax.random.key)(EPISODE_SEED + np.arange(count))
+    run = jax.jit(jax.vmap(lambda key, actors: play(task, actors, task.reset(key)), in_axes=(0, None)))
+    stacked = jax.device_get(run(keys, actors))
+    return [jax.tree.map(lambda leaf, at=at: leaf[at], stacked) for at in range(count)]
 
 
 def _record(title: str, task: Task, trajectory: Trajectory) -> dict[str, Any]:

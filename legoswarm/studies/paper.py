@@ -1,6 +1,8 @@
-"""The paper's numbers: mean and standard deviation of the episode reward, or seconds."""
+"""The paper's numbers, mean and standard deviation of the episode reward or seconds, and its names."""
 
 from __future__ import annotations
+
+import re
 
 Cell = tuple[float, float]
 
@@ -46,3 +48,13 @@ RUN_TIME: dict[str, dict[int, float]] = {  # seconds; Intel Xeon Gold 5220R and 
 
 # Sample efficiency: steps until the paper's MAPPO at three agents (2e6 steps), its LEGO from scratch at six (5e6).
 THRESHOLDS = {"spread-3": -43.4, "spread-6": -196.5}
+
+
+def named(label: str) -> str:
+    """A label with the methods' names as the paper writes them."""
+
+    def name(word: re.Match[str]) -> str:
+        method, dash, kind = word[0].rpartition("-")
+        return NAMES.get(word[0]) or NAMES.get(method, method) + dash + kind
+
+    return re.sub(r"[a-z-]+", name, label)

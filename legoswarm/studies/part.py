@@ -11,10 +11,9 @@ from typing import Any
 
 from legoswarm.configs import to_json
 from legoswarm.evaluate.compare import size_fields
-from legoswarm.learn.defaults import mappo_config
+from legoswarm.learn.defaults import mappo_config, policy_config
 from legoswarm.learn.folder import RunConfig
 from legoswarm.learn.train import TrainConfig
-from legoswarm.policies import PolicyConfig
 from legoswarm.tasks import Task
 
 FEW_SEEDS = {"segnn": 3}  # the paper's own number: it costs that much
@@ -67,7 +66,7 @@ class Training:
     def config(self, scale: Scale, seeds: int, runs: Path) -> RunConfig:
         """The run's configuration."""
         mappo = mappo_config(self.method, **scale.mappo)
-        policy = PolicyConfig(policy=self.method, **{**scale.policy, **dict(self.options)})
+        policy = policy_config(self.method, **{**scale.policy, **dict(self.options)})
         train = TrainConfig(self.task, policy, mappo, max(int(self.steps * scale.share), 2 * mappo.batch))
         return RunConfig(
             train,

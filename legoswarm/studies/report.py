@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import base64
 import html
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from legoswarm.evaluate.statistics import area_under_curve, steps_to, summary
+from legoswarm.evaluate.statistics import area_under_curve, deviation, steps_to, summary
 from legoswarm.files import FileError, write_bytes
+from legoswarm.show import player
 from legoswarm.studies import figures, paper
 from legoswarm.studies.catalogue import STUDIES
 from legoswarm.studies.claims import CLAIMS, FAILS, GOALS, HOLDS, OPEN, Claim, decide
+from legoswarm.studies.failure import KINDS
+from legoswarm.studies.markdown import write_markdown
+from legoswarm.studies.paper import named
 from legoswarm.studies.results import Results
+from legoswarm.studies.run import make_workshop
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-top: 1px solid #ddd; padding-top: 1rem; }
-table { border-collapse: collapse; margin: 0.8rem 0; font-size: 0.87rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: 0.87rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.2rem 0.6rem; border-bottom: 1px solid #e4e4e4; text-align: right; vertical-align: top; }
+td { white-space: nowrap; } th { vertical-align: bottom; } .words td { white-space: normal; }
 th:first-child, td:first-child, .words td, .words th { text-align: left; }
-img { max-width: 100%; display: block; margin: 0.6rem 0; }
-code { font-size: 0.85em; background: #f5f5f5; padding: 0.1em 0.3em; } .paper { color: #777; }
-.holds { color: #00714f; } .fails { color: #b3400a; } .open { color: #777; } .wide { overflow-x: auto; }
+.words td:first-child { min-width: 16rem; } .words td:nth-child(2) { white-space: nowrap; }
+.words td:nth-child(3) { font-size: 0.8rem; color: #555; }
+.table { overflow-x: auto; margin: 0.8rem 0; }
+figure { margin: 1rem 0; } figcaption { font-size: 0.87rem; color: #555; }
+img { max-width: 100%; height: auto; display: block; }
+code { font-size: 0.85em; background: #f5f5f5; padding: 0.1em 0.3em; overflow-wrap: anywhere; } .paper { color: #777; }
+.holds { color: #00714f; } .fails { color: #b3400a; } .open { color: #777; }
 summary { cursor: pointer; color: #555; }
 """
 VERDICT_CLASSES = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}
@@ -38,15 +47,19 @@ OTHERS = (
 PLACES = ("agents", "pursuers", "evaders", "obstacles", "start", "limit", "engine", "failure")
 
 NOTHING = "&mdash;"  # in a cell
+BARS = "Means over seeds with their 95 % intervals; dots are seeds."
+PATHS = "One episode each, from a hollow marker to a filled one; below, the same as animations."
 
 Pictures = dict[str, bytes]
 
 
-def write_report(folder: Path, out: Path, pictures: Path | None = None) -> Path:
-    """Write the page, and the figures as PNG files if a folder is named for them."""
+def write_report(folder: Path, out: Path, pictures: Path | None = None, tables: Path | None = None) -> Path:
+    """Write the page, and if they are named, a folder of figures as PNG files and a file of Markdown tables."""
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder of results; make one with: legoswarm study NAME")
     results = Results.read(folder)
+    if tables is not None:
+        write_markdown(results, tables)
     page, drawn = make_page(results)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(out, page.encode())
@@ -71,7 +84,7 @@ def make_page(results: Results) -> tuple[str, Pictures]:
         if parts
         else "No study has been run yet."
     )
-    contents = " · ".join(f'<a href="#{name}">{name}</a>' for name in ("claims", *STUDIES))
+    contents = " &middot; ".join(f'<a href="#{name}">{name}</a>' for name in ("claims", *STUDIES))
     body = "\n".join(
         [
             "<h1>The paper's tables and figures, repeated</h1>",
@@ -81,14 +94,19 @@ def make_page(results: Results) -> tuple[str, Pictures]:
             *sections,
         ]
     )
-    head = f'<meta charset="utf-8"><title>legoswarm: studies</title><style>{STYLE}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n', pictures
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>legoswarm: studies</title><style>{STYLE}{player.STYLE}</style>"
+    )
+    script = f"<script>{player.SCRIPT}</script>"
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n{script}</body></html>\n', pictures
 
 
 def _claims(results: Results) -> str:
     rule = (
         "A comparison is decided when the 95 % intervals (Student's, over seeds) of the two means are disjoint. A claim"
-        " holds if all its comparisons say so, and does not hold if one says the opposite."
+        " holds if all its comparisons say so, and does not hold if one says the opposite. Where a claim has a number"
+        " of ours (here: ...), means are compared with it."
     )
     return "\n".join(
         [
@@ -111,47 +129,66 @@ def _verdicts(claims: Sequence[Claim], results: Results) -> str:
 
 
 def _section(results: Results, name: str, pictures: Pictures) -> str:
-    """One study: its figures, its tables beside the paper's, all statistics, and the command."""
+    """One study: its figures, its tables beside the paper's, all statistics, what is missing, and the command."""
     pieces = [f'<h2 id="{name}">{name}</h2>', f"<p>{_text(STUDIES[name].about)}</p>"]
     parts = results.study(name)
     if not parts:
         return "\n".join([*pieces, "<p class='open'>not run yet</p>"])
-    for title, data in _figures(results, name):
-        pictures[title] = data
-        pieces.append(_image(data, title))
+    if drawn := _figure(results, name):
+        pictures[name], caption = drawn
+        pieces.append(_image(pictures[name], name, caption))
+    if records := _trajectories(results, name):
+        title = f"{name}-trajectories"
+        pictures[title] = figures.trajectories(records)
+        pieces += [_image(pictures[title], title, PATHS), figures.animations(records)]
     if name in SPECIAL:
         pieces.append(SPECIAL[name](results))
     if rows := _statistics(results, name):
-        pieces.append(f"<details><summary>all statistics</summary><div class='wide'>{_table(*rows)}</div></details>")
+        pieces.append(f"<details><summary>all statistics</summary>{_table(*rows)}</details>")
+    if missing := _missing(results, name):
+        pieces.append(f"<p class='open'>not run yet: {_text(', '.join(missing))}</p>")
     commands = sorted({part["command"] for part in parts if part["command"]})
     pieces += [f"<p>Made with <code>{_text(command)}</code></p>" for command in commands]
     return "\n".join(pieces)
 
 
-def _figures(results: Results, name: str) -> Iterable[tuple[str, bytes]]:
-    """The figures of a study, each with its name."""
-    drawn: dict[str, bytes | None] = {}
+def _missing(results: Results, study: str) -> list[str]:
+    """The parts of a study, at the scale at which it was run, that are not there."""
+    done = results.parts[study]
+    scale = next(iter(done.values()))["scale"]
+    return [part.name for part in make_workshop(scale).parts(study) if part.name not in done]
+
+
+def _figure(results: Results, name: str) -> tuple[bytes, str] | None:
+    """The figure of a study, if it has one, and its caption."""
+    caption, data = "", None
     if name in ("spread-3", "spread-6", "tag"):
-        drawn[name] = figures.curves(results, name)
-    if name == "equivariance":
-        drawn[name] = figures.scenes(results.study(name)[0])
-    if name == "head-to-head":
+        data = figures.curves(results, name)
+        caption = "Learning curves: means over seeds; bands are 95 % intervals of the mean."
+    elif name == "equivariance":
+        data = figures.scenes(results.study(name)[0])
+        caption = "One scene and what symmetries make of it; arrows are actions, pursuers and evaders are numbered."
+    elif name == "head-to-head":
         labels = [part["label"] for part in results.study(name)]
-        entries = [(_name(label), results.values(name, label, "pursuer_return")) for label in labels]
-        drawn[name] = figures.bars(entries, "a pursuer's return (pursuers of the first, evaders of the second)")
-    if name == "agent-failure":
-        kinds = ("without", "kept", "removed")
-        entries = [(kind, results.values(name, "lego", "captures_after", failure=kind)) for kind in kinds]
-        drawn[name] = figures.bars(entries, "touching pair-steps after step 30")
-    if name == "beyond":
-        drawn[name] = figures.sizes(results, name)
-    records = [
-        {**record, "title": f"{_name(part['label'])} {record['title']}".strip()}
+        entries = [(named(label), results.values(name, label, "pursuer_return")) for label in labels]
+        data = figures.bars(entries, "a pursuer's return")
+        caption = f"Pursuers of the first method against evaders of the second. {BARS}"
+    elif name == "agent-failure":
+        entries = [(kind, results.values(name, "lego", "captures_after", failure=kind)) for kind in KINDS]
+        data = figures.bars(entries, "touching pair-steps after step 30")
+        caption = "Without failure, with the failed pursuer kept where it stopped, and with it removed."
+    elif name == "beyond":
+        data = figures.sizes(results, name)
+        caption = "Return against team size, divided by the square of the size."
+    return None if data is None else (data, caption)
+
+
+def _trajectories(results: Results, name: str) -> list[dict[str, Any]]:
+    return [
+        {**record, "title": f"{named(part['label'])} {record['title']}".strip()}
         for part in results.study(name)
         for record in part.get("trajectories", ())
     ]
-    drawn[f"{name}-trajectories"] = figures.trajectories(records)
-    return [(title, data) for title, data in drawn.items() if data is not None]
 
 
 def _beside(
@@ -160,8 +197,8 @@ def _beside(
     """A table of the paper with this implementation's figures above the paper's."""
 
     def show(results: Results) -> str:
-        places = list(next(iter(table.values())))
-        places += [p for p in _found(results, study, column) if p not in places]
+        places = list(dict.fromkeys([*next(iter(table.values())), *_found(results, study, column)]))
+        places = sorted(places) if column == "agents" else places
         labels = [*table, *(label for label in _labels(results, study) if label not in table)]
         rows = []
         for label in labels:
@@ -169,11 +206,11 @@ def _beside(
             for place in places:
                 values = results.values(study, label, figure, **{column: place})
                 printed = table.get(label, {}).get(place)
-                ours = f"{values.mean():.1f} ± {summary(values)['sd']:.1f}" if len(values) else NOTHING
-                cells.append(f"{ours}<br><span class='paper'>{_cell(printed)}</span>")
-            rows.append([_text(_name(label)), *cells])
+                cells.append(f"{_spread(values)}<br><span class='paper'>{_cell(printed)}</span>")
+            rows.append([_text(named(label)), *cells])
         note = f"{figure}: mean ± standard deviation over seeds; below, in grey, the paper's."
-        return f"<p>{_text(note)}</p>" + _table(["", *(f"{column} {place}" for place in places)], rows)
+        head = [f"{place} agents" if column == "agents" else str(place) for place in places]
+        return f"<p>{_text(note)}</p>" + _table(["", *head], rows)
 
     return show
 
@@ -190,7 +227,7 @@ def _times(results: Results) -> str:
         printed = paper.RUN_TIME.get(part["label"], {}).get(agents)
         steady = part["steps"] / part["steps_per_second"]
         theirs = f"{printed:,.0f}" if printed else NOTHING
-        rows.append([_text(_name(part["label"])), str(agents), f"{part['steps']:,}", f"{part['train_seconds']:.1f}",
+        rows.append([_text(named(part["label"])), str(agents), f"{part['steps']:,}", f"{part['train_seconds']:.1f}",
                      f"{steady:.1f}", theirs, _text(part["trained_on"])])  # fmt: skip
     head = ["", "agents", "steps", "seconds, compilation included", "without", "the paper (A6000), 2e6 steps", "device"]
     return _table(head, rows)
@@ -208,7 +245,7 @@ def _efficiency(study: str) -> Callable[[Results], str]:
             heights, reached = area_under_curve(*curve), steps_to(*curve, threshold)
             share = np.isfinite(reached)
             median = f"{np.median(reached):,.0f}" if np.isfinite(np.median(reached)) else "never"
-            rows.append([_text(_name(label)), f"{heights.mean():.1f} ± {summary(heights)['sd']:.1f}", median,
+            rows.append([_text(named(label)), _spread(heights), median,
                          f"{share.sum()} of {len(share)}"])  # fmt: skip
         return _table(["", "mean height of the curve", f"steps to {threshold} (median)", "seeds that get there"], rows)
 
@@ -221,6 +258,19 @@ def _errors(results: Results) -> str:
     return _table(["largest error of an action in a scene", "90 % of scenes below", "largest of all scenes"], rows)
 
 
+def _failures(results: Results) -> str:
+    """What is left of the captures; the standard error over episodes, as there is one policy."""
+    names = ("captures_after", "survivors_captures", "capture_share_after")
+    rows = [
+        [_text(row["failure"]), *(f"{row[name]:.2f} ± {row[f'{name}_se']:.2f}" for name in names)]
+        for part in results.study("agent-failure")
+        for row in part["rows"]
+    ]
+    note = "After the failure, mean ± standard error over episodes:"
+    head = ["failure", "touching pair-steps", "of the other pursuer", "share of episodes with a touch"]
+    return f"<p>{_text(note)}</p>" + _table(head, rows)
+
+
 SPECIAL: dict[str, Callable[[Results], str]] = {
     "equivariance": _errors,
     "spread-3": _efficiency("spread-3"),
@@ -229,6 +279,7 @@ SPECIAL: dict[str, Callable[[Results], str]] = {
     "generalization": _both_returns("generalization", "agents", paper.GENERALIZATION),
     "curriculum": _both_returns("curriculum", "agents", paper.CURRICULUM),
     "ood": _both_returns("ood", "start", paper.OOD),
+    "agent-failure": _failures,
 }
 
 
@@ -254,15 +305,17 @@ def _statistics(results: Results, study: str) -> tuple[list[str], list[list[str]
         s = summary(values)
         means = [np.mean([row[name] for row in members if row.get(name) is not None] or [np.nan]) for name in others]
         table.append([
-            _text(_name(key[0])), *("" if key[at + 1] is None else _text(key[at + 1]) for at in used), str(s["seeds"]),
-            str(members[0]["episodes"]), f"{s['mean']:.2f} ± {s['sd']:.2f}", _range(s["interval"]),
+            _text(named(key[0])), *("" if key[at + 1] is None else _text(key[at + 1]) for at in used), str(s["seeds"]),
+            str(members[0]["episodes"]), _spread(np.array(values), 2), _range(s["interval"]),
             f"{s['iqm']:.2f}", _range(s["iqm_interval"]), f"{s['worst']:.2f}", *(f"{mean:.2f}" for mean in means),
         ])  # fmt: skip
     return head, table
 
 
 def _labels(results: Results, study: str) -> list[str]:
-    return list(dict.fromkeys(part["label"] for part in results.study(study)))
+    """The labels of a study: methods in the order of the paper, then others."""
+    labels = dict.fromkeys(part["label"] for part in results.study(study))
+    return [*(name for name in paper.NAMES if name in labels), *(name for name in labels if name not in paper.NAMES)]
 
 
 def _found(results: Results, study: str, column: str) -> list[Any]:
@@ -270,14 +323,12 @@ def _found(results: Results, study: str, column: str) -> list[Any]:
     return list(dict.fromkeys(row[column] for row in rows))
 
 
-def _name(label: str) -> str:
-    """A label with the methods' names as the paper writes them."""
-
-    def named(word: re.Match[str]) -> str:
-        method, dash, kind = word[0].rpartition("-")
-        return paper.NAMES.get(word[0]) or paper.NAMES.get(method, method) + dash + kind
-
-    return re.sub(r"[a-z-]+", named, label)
+def _spread(values: np.ndarray, digits: int = 1) -> str:
+    """Mean and standard deviation; one value has none."""
+    if not len(values):
+        return NOTHING
+    mean = f"{values.mean():.{digits}f}"
+    return f"{mean} ± {deviation(values):.{digits}f}" if len(values) > 1 else mean
 
 
 def _cell(printed: paper.Cell | None) -> str:
@@ -292,11 +343,12 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -
     """An HTML table; cells are HTML already."""
     top = "".join(f"<th>{_text(cell)}</th>" for cell in head)
     lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
-    return f'<table class="{kind}"><tr>{top}</tr>\n{lines}</table>'
+    return f'<div class="table"><table class="{kind}"><tr>{top}</tr>\n{lines}</table></div>'
 
 
-def _image(data: bytes, title: str) -> str:
-    return f'<img alt="{_text(title)}" src="data:image/png;base64,{base64.b64encode(data).decode()}">'
+def _image(data: bytes, title: str, caption: str) -> str:
+    source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    return f'<figure><img alt="{_text(title)}" src="{source}"><figcaption>{_text(caption)}</figcaption></figure>'
 
 
 def _text(value: object) -> str:

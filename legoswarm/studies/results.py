@@ -40,10 +40,22 @@ class Results:
         return list(self.parts.get(name, {}).values())
 
     def labelled(self, study: str, label: str) -> list[dict[str, Any]]:
-        """The parts of a study with a label; where SEGNN is missing, those of its planar form."""
-        parts = self.study(study)
-        found = [part for part in parts if part["label"] == label]
-        return found or [part for part in parts if part["label"].replace("segnn-planar", "segnn") == label]
+        """The parts of a study with a label."""
+        return [part for part in self.study(study) if part["label"] == label]
+
+    def planar_for_segnn(self) -> Results:
+        """The same, with the planar form of SEGNN under its name in studies where SEGNN itself was not run."""
+
+        def renamed(name: str) -> str:
+            return name.replace("segnn-planar", "segnn")
+
+        parts = {}
+        for study, members in self.parts.items():
+            labels = {part["label"] for part in members.values()}
+            itself = any(label.startswith("segnn") and "planar" not in label for label in labels)
+            stand_in = {renamed(name): {**part, "label": renamed(part["label"])} for name, part in members.items()}
+            parts[study] = members if itself else stand_in
+        return Results(parts)
 
     def values(self, study: str, label: str, figure: str, **where: Any) -> np.ndarray:
         """A figure, one value for each seed: of the rows of the parts of a label that say what `where` says."""
@@ -53,8 +65,10 @@ class Results:
         return np.array([row[figure] for row in fits if row.get(figure) is not None], float)
 
     def curve(self, study: str, label: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """Steps and values (points, seeds) of a learning curve."""
+        """Steps and values (points, seeds) of a learning curve, without seeds that have a point that is no number."""
         for part in self.labelled(study, label):
             if part.get("curve", {}).get("steps"):
-                return np.array(part["curve"]["steps"], float), np.array(part["curve"]["values"], float)
+                values = np.array(part["curve"]["values"], float)
+                known = values[:, np.isfinite(values).all(0)]
+                return (np.array(part["curve"]["steps"], float), known) if known.size else None
         return None

@@ -1,0 +1,130 @@
+"""Episodes as animations in a web page: small drawings that one script moves, all of a group in step."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from legoswarm.show.draw import INK, Failure, colours, entity_roles, view
+from legoswarm.tasks import Task
+
+STYLE = """
+.player { margin: 0.6rem 0; } .player[hidden] { display: none; }
+.player > div { display: grid; grid-template-columns: repeat(auto-fill, minmax(12rem, 1fr)); gap: 0.6rem; }
+.player span { display: block; text-align: center; font-size: 0.8rem; }
+.player svg { width: 100%; aspect-ratio: 1; border: 1px solid #bbb; box-sizing: border-box; display: block; }
+.player figcaption { display: flex; align-items: center; gap: 0.6rem; margin: 0 0 0.4rem; }
+.player button { min-width: 4.5rem; } .player input { flex: 1; max-width: 20rem; }
+.trail { fill: none; stroke-width: 0.6%; stroke-opacity: 0.55; stroke-linejoin: round; }
+.body { fill-opacity: 0.4; stroke-width: 0.7%; } .cross { fill: none; stroke-width: 1%; }
+"""
+
+# A film holds, for each moving entity, its place at each step: x, y, or null where it is not there.
+SCRIPT = """
+"use strict";
+for (const player of document.querySelectorAll(".player")) {
+  const films = JSON.parse(player.querySelector("script").textContent);
+  const scenes = [...player.querySelectorAll("svg")];
+  const [button, slider, label] = ["button", "input", "output"].map(name => player.querySelector(name));
+  const last = Number(slider.max);
+  let timer = null;
+  const show = () => {
+    const step = Number(slider.value);
+    label.textContent = `step ${step} of ${last}`;
+    scenes.forEach((scene, at) => {
+      const [bodies, trails] = [".body", ".trail"].map(name => scene.querySelectorAll(name));
+      films[at].forEach((path, entity) => {
+        const place = path[Math.min(step, path.length - 1)];
+        bodies[entity].style.display = place ? "" : "none";
+        if (place) bodies[entity].setAttribute("transform", `translate(${place})`);
+        trails[entity].setAttribute("points", path.slice(0, step + 1).filter(Boolean).join(" "));
+      });
+      for (const cross of scene.querySelectorAll(".cross"))
+        cross.style.display = step < Number(cross.dataset.step) ? "none" : "";
+    });
+  };
+  const pause = () => { clearInterval(timer); timer = null; button.textContent = "play"; };
+  const advance = () => {
+    slider.value = Number(slider.value) + 1;
+    show();
+    if (Number(slider.value) === last) pause();
+  };
+  button.onclick = () => {
+    if (timer !== null) return pause();
+    if (Number(slider.value) === last) slider.value = 0;
+    timer = setInterval(advance, 100);
+    button.textContent = "pause";
+    show();
+  };
+  slider.oninput = show;
+  player.hidden = false;
+  show();
+}
+document.documentElement.dataset.players = document.querySelectorAll(".player").length;
+"""
+
+
+def player(
+    task: Task,
+    paths: Sequence[Float[np.ndarray, "_ _ 2"]],
+    titles: Sequence[str],
+    failures: Sequence[Failure | None],
+) -> str:
+    """A group of episodes, each (time, entities, 2) with NaN where nothing is; hidden until the page runs `SCRIPT`.
+
+    A step takes the 0.1 s that it takes in the task. A cross marks a failure from its step on.
+    """
+    low, high = view(task, paths)
+    corner, side = (low[0], -high[1]), high[0] - low[0]
+    box = " ".join(f"{number:.3f}" for number in (*corner, side, side))
+    panels = [
+        f'<div><svg viewBox="{box}" role="img" aria-label="{html.escape(title or "an episode")}">'
+        f"{_shapes(task, path, failure)}</svg><span>{html.escape(title)}</span></div>"
+        for path, title, failure in zip(paths, titles, failures, strict=True)
+    ]
+    films = json.dumps([_film(path[:, : task.layout.agents]) for path in paths], separators=(",", ":"))
+    last = max(map(len, paths)) - 1
+    controls = (
+        '<button type="button">play</button>'
+        f'<input type="range" min="0" max="{last}" value="{last}" aria-label="step"><output></output>'
+    )
+    return (
+        f'<figure class="player" hidden><figcaption>{controls}</figcaption>\n<div>{"".join(panels)}</div>\n'
+        f'<script type="application/json">{films}</script></figure>'
+    )
+
+
+def _shapes(task: Task, path: Float[np.ndarray, "time entities 2"], failure: Failure | None) -> str:
+    """What stands still where it is, trails and bodies of agents for the script to place, and the cross."""
+    layout, palette = task.layout, colours(task.layout)
+    still, trails, bodies = [], [], []
+    for entity, (role, radius) in enumerate(zip(entity_roles(layout), task.radii, strict=True)):
+        colour = palette[role]
+        if entity < layout.agents:
+            trails.append(f'<polyline class="trail" stroke="{colour}"/>')
+            bodies.append(f'<circle class="body" r="{radius:g}" fill="{colour}" stroke="{colour}"/>')
+        elif (place := _place(path[-1, entity])) is not None:
+            still.append(f'<circle cx="{place[0]}" cy="{place[1]}" r="{radius:g}" fill="{colour}"/>')
+    cross = ""
+    if failure is not None and (place := _place(path[min(failure.step, len(path) - 1), failure.entity])) is not None:
+        arm = 1.2 * max(task.radii[: layout.agents])
+        lines = f"M{-arm:g} {-arm:g}L{arm:g} {arm:g}M{-arm:g} {arm:g}L{arm:g} {-arm:g}"
+        where = f'transform="translate({place[0]},{place[1]})" data-step="{failure.step}"'
+        cross = f'<path class="cross" stroke="{INK}" {where} d="{lines}"/>'
+    return "".join([*still, *trails, *bodies, cross])
+
+
+def _film(path: Float[np.ndarray, "time agents 2"]) -> list[list[list[float] | None]]:
+    return [[_place(place) for place in path[:, agent]] for agent in range(path.shape[1])]
+
+
+def _place(place: Float[np.ndarray, "2"]) -> list[float] | None:
+    """x and y as a drawing has them, with y downwards; None where nothing is."""
+    if not np.isfinite(place).all():
+        return None
+    x, y = np.round(place * (1, -1), 3) + 0.0
+    return [float(x), float(y)]

@@ -1,0 +1,49 @@
+"""Pages are opened in a real browser where one is installed."""
+
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+QUIET = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+--disable-component-update --disable-sync --hide-scrollbars --window-size=1100,900 --virtual-time-budget=4000"""
+BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
+
+# Notes errors from the first line on; when all is loaded, plays the first animation for a while and looks around.
+LISTEN = "<script>window.errors = []; window.onerror = message => { errors.push(String(message)); };</script>"
+LOOK = """<script>
+addEventListener("load", () => {
+  const button = document.querySelector(".player button");
+  if (button) button.click();
+  setTimeout(() => {
+    const size = node => { const box = node.getBoundingClientRect(); return [box.width, box.height]; };
+    const all = name => [...document.querySelectorAll(name)];
+    document.body.dataset.seen = JSON.stringify({
+      errors, players: document.documentElement.dataset.players,
+      images: all("img").map(image => [...size(image), image.naturalWidth]),
+      drawings: all(".player svg").map(size),
+      first: button ? [button.textContent, button.parentNode.querySelector("output").textContent] : [],
+      places: all(".body").map(body => body.getAttribute("transform")),
+      crosses: all(".cross").map(cross => cross.style.display),
+      wide: document.documentElement.scrollWidth - innerWidth,
+    });
+  }, 1050);
+});
+</script>"""
+
+
+def opened(page, folder):
+    """What a browser sees of a page a second after its first animation was started."""
+    if BROWSER is None:
+        pytest.skip(f"no browser is installed: none of {', '.join(NAMES)}")
+    file = folder / "opened.html"
+    file.write_text(page.replace("<head>", "<head>" + LISTEN, 1).replace("</body>", LOOK + "</body>"))
+    command = [BROWSER, *QUIET.split(), f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    seen = re.search(r'data-seen="([^"]*)"', dom)
+    assert seen, dom[-2000:]
+    return json.loads(unescape(seen[1]))
