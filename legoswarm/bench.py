@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -17,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
-from legoswarm.learn.defaults import mappo_config
+from legoswarm.learn.defaults import mappo_config, policy_config
 from legoswarm.learn.folder import environment
 from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.policies import PolicyConfig, count_parameters, decide, make_policies
+from legoswarm.policies import count_parameters, decide, make_policies
 from legoswarm.policies.act import Swarm
 from legoswarm.policies.file import load_policy
 from legoswarm.scene import observe
@@ -28,6 +29,7 @@ from legoswarm.tasks import Spread, State, Task
 from legoswarm.trees import on_cpu, over_seeds
 
 Row = dict[str, Any]
+Program = tuple[Any, Any]  # a state, and what advances it
 
 
 def bench(
@@ -36,9 +38,10 @@ def bench(
     agents: Sequence[int],
     seeds: Sequence[int],
     steps: int,
-    width: int,
+    width: int | None,
     depth: int,
     mappo: dict[str, Any],
+    compile_apart: bool = True,
     until: float | None = None,
     worlds: int | None = None,
     forward: int | None = None,
@@ -49,9 +52,9 @@ def bench(
 ) -> dict[str, Any]:
     """What the command measures, with what it depends on; training always beside the MLP policy of the same width."""
 
-    def config(policy: str, count: int) -> TrainConfig:
-        architecture = PolicyConfig(policy=policy, width=width, depth=depth)
-        return TrainConfig(Spread(agents=count), architecture, mappo_config(policy, **mappo), steps)
+    def config(policy: str, count: int, width: int | None = width) -> TrainConfig:
+        chosen = {"depth": depth} if width is None else {"depth": depth, "width": width}
+        return TrainConfig(Spread(agents=count), policy_config(policy, **chosen), mappo_config(policy, **mappo), steps)
 
     rows: list[Row] = []
     if acting is not None:
@@ -63,11 +66,22 @@ def bench(
     elif until is not None:
         rows = [seconds_to_return(config(policy, agents[0]), seeds[0], until) for policy in policies]
     else:
-        measured = [*policies, *(["mappo"] if "mappo" not in policies else [])]
+        groups = []
         for count, side_by_side in itertools.product(agents, seeds):
-            group = [training_speed(config(policy, count), side_by_side) for policy in measured]
-            reference = group[measured.index("mappo")]["env_steps_per_second"]
-            rows += [{**row, "speed_over_mappo": row["env_steps_per_second"] / reference} for row in group]
+            measured = [config(policy, count) for policy in policies]
+            reference = config("mappo", count, measured[0].policy.width)
+            measured += [reference] * (reference not in measured)
+            groups.append((measured, measured.index(reference), side_by_side))
+        ready: dict[int, Program] = {}
+        if not compile_apart:
+            jobs = [(one, side_by_side) for measured, _, side_by_side in groups for one in measured]
+            with ThreadPoolExecutor() as pool:  # compiling leaves Python's lock alone
+                ready = dict(enumerate(pool.map(lambda job: prepare(*job), jobs)))
+        for measured, at, side_by_side in groups:
+            done = len(rows)
+            group = [training_speed(one, side_by_side, ready.pop(done + n, None)) for n, one in enumerate(measured)]
+            speed = group[at]["env_steps_per_second"]
+            rows += [{**row, "speed_over_mappo": row["env_steps_per_second"] / speed} for row in group]
     return {"command": command, "date": datetime.date.today().isoformat(), "rows": rows, **environment()}
 
 
@@ -86,23 +100,33 @@ def format_bench(report: dict[str, Any]) -> str:
     return "\n".join([*body, f"{report['hardware']['device']}; jax {report['versions']['jax']}"])
 
 
-def training_speed(config: TrainConfig, seeds: int) -> Row:
-    """Compile seconds cold and from the cache, then one run of `config.steps` steps a seed after a short warm-up."""
+def prepare(config: TrainConfig, seeds: int) -> Program:
+    """All that happens before the first step: the initial state, and the compiled program that advances it."""
     program = make_train(config)
     keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
-    init = jax.jit(jax.vmap(lambda key: program.init(key)))
     advance = jax.jit(lambda state, count: over_seeds(lambda one: program.advance(one, count))(state))
+    state = on_cpu(jax.jit(jax.vmap(lambda key: program.init(key))), keys)
+    return state, advance.lower(state, jnp.array(1)).compile()
 
-    def begin() -> Any:
-        """All that happens before the first step."""
-        state = on_cpu(init, keys)
-        return state, advance.lower(state, jnp.array(1)).compile()
 
+def prepare_timed(config: TrainConfig, seeds: int) -> tuple[Program, dict[str, float]]:
+    """The same with the seconds it takes, cold and with the compilation cache."""
     with _fresh_cache():
-        cold, _ = _timed(begin)
+        cold, _ = _timed(lambda: prepare(config, seeds))
         jax.clear_caches()
-        cached, (state, compiled) = _timed(begin)
+        cached, ready = _timed(lambda: prepare(config, seeds))
+        return ready, {"compile_cold_seconds": cold, "compile_cached_seconds": cached}
+    raise AssertionError("unreachable")  # for type checkers: a context may swallow exceptions
+
+
+def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None) -> Row:
+    """One run of `config.steps` steps a seed after a short warm-up.
+
+    Unless the program is `ready`, also the seconds of preparing it, cold and with the compilation cache.
+    """
+    (state, compiled), times = prepare_timed(config, seeds) if ready is None else (ready, {})
     state, _ = compiled(state, jnp.array(2))
+    jax.block_until_ready(state)
     seconds, _ = _timed(lambda: compiled(state, jnp.array(config.iterations)))
     steps = config.iterations * config.mappo.batch * seeds
     layout = config.task.layout
@@ -112,13 +136,13 @@ def training_speed(config: TrainConfig, seeds: int) -> Row:
         "policy": config.policy.policy,
         "agents": layout.agents,
         "seeds": seeds,
+        "width": config.policy.width,
         "steps": config.iterations * config.mappo.batch,
         "epochs": config.mappo.epochs,
         "minibatches": config.mappo.minibatches,
         "actor_parameters": parameters["actor"],
         "critic_parameters": parameters["critic"],
-        "compile_cold_seconds": cold,
-        "compile_cached_seconds": cached,
+        **times,
         "run_seconds": seconds,
         "env_steps_per_second": steps / seconds,
         "agent_steps_per_second": steps * layout.agents / seconds,

@@ -19,7 +19,7 @@ import legoswarm
 from legoswarm.cli import main
 from legoswarm.evaluate.compare import evaluate_policy
 from legoswarm.learn import loop
-from legoswarm.learn.defaults import DEFAULTS, mappo_config
+from legoswarm.learn.defaults import DEFAULTS, mappo_config, policy_config
 from legoswarm.policies import PolicyConfig, count_parameters, make_policies, policy_names
 from legoswarm.policies.leash import pull_back
 from legoswarm.policies.mlp import to_vector
@@ -395,30 +395,29 @@ def test_a_warm_start_keeps_the_team(saved):
                 loop._warm_start(config)
 
 
-# Defaults of the optimiser
+# Defaults
 
 
-def test_defaults_of_the_optimiser(monkeypatch, capsys):
+def test_defaults_of_each_policy(monkeypatch, capsys):
     """Each policy has its own row; the command line takes what the user gives, else the row."""
     assert set(DEFAULTS) >= {"lego", *BASELINES}
     for name in DEFAULTS:
         assert mappo_config(name, gamma=0.5).gamma == 0.5
+        assert policy_config(name, depth=1) == PolicyConfig(policy=name, depth=1, width=DEFAULTS[name]["width"])
     assert mappo_config("somebody's own") == legoswarm.MappoConfig()
-    monkeypatch.setitem(DEFAULTS, "mappo", {"lr": 0.123, "epochs": 7})
+    assert policy_config("somebody's own") == PolicyConfig(policy="somebody's own")
+    monkeypatch.setitem(DEFAULTS, "mappo", {"lr": 0.123, "epochs": 7, "width": 20})
     seen = []
 
     def start(config, out, *rest, **options):
-        seen.append(config.train.mappo)
+        seen.append((config.train.mappo.lr, config.train.mappo.epochs, config.train.policy.width))
         raise ValueError("enough")
 
     monkeypatch.setattr(loop, "start_run", start)
-    for line in ("--policy mappo", "--policy mappo --lr 0.5", "--policy pic"):
+    for line in ("--policy mappo", "--policy mappo --lr 0.5 --width 12", "--policy pic"):
         assert main(["train", "spread", *line.split()]) == 2
-    assert [(m.lr, m.epochs) for m in seen] == [
-        (0.123, 7),
-        (0.5, 7),
-        (mappo_config("pic").lr, mappo_config("pic").epochs),
-    ]
+    pic = mappo_config("pic")
+    assert seen == [(0.123, 7, 20), (0.5, 7, 12), (pic.lr, pic.epochs, policy_config("pic").width)]
     with pytest.raises(SystemExit):
         main(["train", "--help"])
-    assert "mappo lr 0.123, epochs 7" in " ".join(capsys.readouterr().out.split())
+    assert "mappo lr 0.123, epochs 7, width 20" in " ".join(capsys.readouterr().out.split())

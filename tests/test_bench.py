@@ -27,6 +27,31 @@ def test_training_counts_what_it_ran():
     assert row["peak_megabytes"] > 10
 
 
+def test_programs_compiled_side_by_side(capsys):
+    words = "--policies mappo --agents 2 --width 8 --steps 40 --envs 4 --rollout 5 --epochs 1 --minibatches 1"
+    assert main(["bench", *words.split(), "--no-compile-apart", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    assert row["speed_over_mappo"] == 1
+    assert "compile_cold_seconds" not in row
+
+
+def test_each_policy_at_its_own_width_beside_mappo_of_the_first_ones(monkeypatch):
+    def speed(config, seeds, ready):
+        row = {"policy": config.policy.policy, "width": config.policy.width, "agents": config.task.layout.agents}
+        return {**row, "ready": ready, "env_steps_per_second": config.policy.width}
+
+    monkeypatch.setattr(bench, "training_speed", speed)
+    monkeypatch.setattr(bench, "prepare", lambda config, seeds: (config.policy.width, config.task.layout.agents))
+    report = bench.bench(
+        policies=["lego", "mappo"], agents=[2, 3], seeds=[1], steps=10_000, width=None, depth=0, mappo={},
+        compile_apart=False,
+    )  # fmt: skip
+    sizes = [(row["policy"], row["width"], row["agents"]) for row in report["rows"]]
+    assert sizes == [(p, w, n) for n in (2, 3) for p, w in (("lego", 64), ("mappo", 128), ("mappo", 64))]
+    assert all(row["ready"] == (row["width"], row["agents"]) for row in report["rows"])
+    assert [row["speed_over_mappo"] for row in report["rows"]] == [1, 2, 1] * 2
+
+
 def test_stops_where_the_return_is_reached_and_says_when_it_is_not():
     reached = bench.seconds_to_return(tiny(), 1, target=-1e9, chunk=1, episodes=2)
     assert reached["steps"] == 20

@@ -134,7 +134,7 @@ def test_actor_and_critic_side_by_side_equal_one_after_the_other(policy, layout,
 
 def test_orthogonal_to_start_with():
     linears = (Linear(4, 16, key=jax.random.key(0)), [Linear(16, 4, gain=0.01, key=jax.random.key(1))])
-    wide, [tall] = orthogonalise(linears)
+    wide, [tall] = orthogonalise(linears, key=jax.random.key(2))
     np.testing.assert_allclose(wide.weight @ wide.weight.T, 2 * np.eye(4), atol=1e-5)
     np.testing.assert_allclose(tall.weight.T @ tall.weight, 1e-4 * np.eye(4), atol=1e-8)
     assert not np.allclose(wide.weight[:, :4], wide.weight[:, 4:8])

@@ -20,7 +20,7 @@ from legoswarm.policies.file import load_policy
 from legoswarm.tasks import Spread
 from legoswarm.trees import named_leaves, over_seeds
 
-SEEDS = tuple(range(6))
+SEEDS = (0, 1, 2, 3, 4, 6)
 TRAIN = TrainConfig(
     Yard(mines=0.01, cliffs=0.01), TINY, MappoConfig(envs=4, rollout=5, epochs=2, minibatches=1, lr=1e-2), steps=2000
 )

@@ -197,6 +197,7 @@ def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: s
     mask = rollout.scene.exists[..., block]
     mean, deviation = learner.norm.statistics()
 
+    @jax.jit  # traced once
     def values(scenes: Scene) -> Array:
         return jax.vmap(lambda row: over_members(lambda s, m: learner.policy.critic(s, role, m), row, role))(scenes)
 

@@ -102,7 +102,8 @@ def make_train(config: TrainConfig) -> Training:
     def advance(state: TrainState, iterations: Int[Array, ""]) -> tuple[TrainState, dict[str, Array]]:
         """Several iterations, any number with one compilation; metrics are means over them."""
         shapes = jax.eval_shape(iterate, state)[1]
-        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        # Tied to the state, or else vmap over seeds goes through the whole loop twice to see that all of it is mapped.
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype) * state.iteration.astype(s.dtype), shapes)
 
         def body(_: Array, carry: tuple[TrainState, dict[str, Array]]):
             state, total = carry

@@ -20,7 +20,7 @@ Tree = TypeVar("Tree")
 class Linear(eqx.Module):
     """x W + b, with W stored (in, out) so that batches give plain matrix products without transposes.
 
-    W starts as a Gaussian; `orthogonalise` makes it `gain` times an orthogonal matrix.
+    W starts as a Gaussian; `orthogonalise` draws it anew as `gain` times an orthogonal matrix.
     """
 
     weight: Float[Array, "inputs outputs"]
@@ -38,20 +38,27 @@ class Linear(eqx.Module):
         return product if self.bias is None else (product.astype(self.bias.dtype) + self.bias).astype(x.dtype)
 
 
-def orthogonalise(tree: Tree) -> Tree:
-    """Make every `Linear` of a tree orthogonal, with one batched decomposition for each shape: they compile slowly."""
+def orthogonalise(tree: Tree, *, key: PRNGKeyArray) -> Tree:
+    """Draw every `Linear` of a tree as a random orthogonal matrix.
+
+    One draw for all and one batched decomposition for each shape: every other one would be a kernel to compile.
+    """
     leaves, treedef = jax.tree.flatten(tree, is_leaf=lambda node: isinstance(node, Linear))
     places = collections.defaultdict(list)
     for at, leaf in enumerate(leaves):
         if isinstance(leaf, Linear):
-            places[leaf.weight.shape].append(at)
-    for (inputs, outputs), group in places.items():
-        stack = jnp.stack([leaves[at].weight for at in group])
-        stack = stack if inputs >= outputs else stack.mT
-        q, r = jnp.linalg.qr(stack)
+            places[tuple(sorted(leaf.weight.shape, reverse=True))].append(at)
+    numbers = jax.random.normal(key, (sum(n * m * len(group) for (n, m), group in places.items()),))
+    used = 0
+    for (large, small), group in places.items():
+        end = used + len(group) * large * small
+        q, r = jnp.linalg.qr(numbers[used:end].reshape(len(group), large, small))
         q = q * jnp.where(jnp.diagonal(r, axis1=-2, axis2=-1) < 0, -1.0, 1.0)[:, None]  # else not uniform
-        for at, matrix in zip(group, q if inputs >= outputs else q.mT, strict=True):
-            leaves[at] = eqx.tree_at(lambda linear: linear.weight, leaves[at], leaves[at].gain * matrix)
+        for at, matrix in zip(group, q, strict=True):
+            linear = leaves[at]
+            weight = linear.gain * (matrix if linear.weight.shape == (large, small) else matrix.T)
+            leaves[at] = eqx.tree_at(lambda linear: linear.weight, linear, weight)
+        used = end
     return jax.tree.unflatten(treedef, leaves)
 
 

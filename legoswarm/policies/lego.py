@@ -42,6 +42,7 @@ class RoleEncoder(eqx.Module):
         self.roles = tuple(make_encoder(config, key=k) for k in keys)
         self.fuse = Perceptron((1 + len(layout.roles)) * width, (width, width), key=key_fuse)
 
+    @jax.jit  # actor and critic, acting and learning: traced once
     def __call__(self, view: View) -> Float[Array, " width"]:
         """The summary of an observation."""
         own = jnp.concatenate([view.position, view.velocity]) if self.absolute else view.velocity

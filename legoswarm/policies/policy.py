@@ -120,9 +120,9 @@ def make_policies(config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) ->
         raise ValueError(f"unknown policy {config.policy!r}; known: {', '.join(policy_names())}")
     build = _BUILDERS[config.policy]
     roles = layout.controlled_roles
-    keys = jax.random.split(key, len(roles))
+    key_weights, *keys = jax.random.split(key, 1 + len(roles))
     policies = {role: build(config, layout, role, key=k) for role, k in zip(roles, keys, strict=True)}
-    return orthogonalise(policies)
+    return orthogonalise(policies, key=key_weights)
 
 
 def count_parameters(policies: Policies) -> dict[str, int]:
