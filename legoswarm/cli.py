@@ -238,7 +238,9 @@ def _watch(args: argparse.Namespace) -> None:
 
 
 def _study_options(parser: Parser) -> None:
-    parser.add_argument("name", nargs="?", default="all", metavar="NAME", help="a study, or all (see --list)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="studies, or parts of them as STUDY/PART (default: all; see --list)"
+    )
     parser.add_argument("--seeds", type=whole, metavar="N", help="seeds (default: 10, segnn 3; fewer at other scales)")
     parser.add_argument("--scale", default="full", metavar="SCALE", help="full, small or tiny (default: full)")
     parser.add_argument(
@@ -247,6 +249,7 @@ def _study_options(parser: Parser) -> None:
     parser.add_argument("--runs", metavar="DIR", help="folder of run folders (default: runs/studies)")
     parser.add_argument("--out", metavar="DIR", help="folder of results (default: results/studies)")
     parser.add_argument("--list", action="store_true", help="say what there is and what is done; run nothing")
+    parser.add_argument("--train-only", action="store_true", help="measure nothing: a later call does, on any machine")
     parser.set_defaults(run=_study)
 
 
@@ -256,10 +259,11 @@ def _study(args: argparse.Namespace) -> None:
     shop = make_workshop(
         args.scale, seeds=args.seeds, methods=args.methods, runs=args.runs, out=args.out, command=args.command_line
     )
+    names = args.names or ["all"]
     if args.list:
-        print(list_studies(args.name, shop))
+        print(list_studies(names, shop))
     else:
-        run_studies(args.name, shop)
+        run_studies(names, shop, train_only=args.train_only)
 
 
 def _report_options(parser: Parser) -> None:

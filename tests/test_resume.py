@@ -218,6 +218,20 @@ def test_a_resumed_run_takes_no_other_options(refuse, line, word):
 
 
 @pytest.mark.slow
+def test_one_process_at_a_time(tmp_path):
+    """Two that write into one folder would spoil it; a lock ends with the process that holds it."""
+    config = RunConfig(TrainConfig(Yard(), TINY, MappoConfig(envs=4, rollout=5, epochs=1, minibatches=1), steps=20))
+    folder = start_run(config, tmp_path / "run", quiet=True)
+    holder = "import sys, time; from legoswarm.learn.folder import RunFolder\n"
+    holder += "with RunFolder(sys.argv[1]).held(): print(1, flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", holder, str(folder.path)], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"1\n"
+        with pytest.raises(FileError, match="another process is training in"):
+            resume_run(folder.path, quiet=True)
+        other.kill()
+    resume_run(folder.path, quiet=True)
+
+
 def test_only_runs_can_be_resumed(refuse, tmp_path):
     empty, file = tmp_path / "empty", tmp_path / "file"
     empty.mkdir()

@@ -19,7 +19,7 @@ from legoswarm.studies.catalogue import STUDIES, Study
 from legoswarm.studies.failure import Failing
 from legoswarm.studies.measures import evaluated, head_to_head, symmetries, trajectories
 from legoswarm.studies.part import SCALES, Part, Scale, Training
-from legoswarm.studies.run import METHODS, Workshop, list_studies, make_workshop, run_studies
+from legoswarm.studies.run import METHODS, Workshop, chosen_parts, list_studies, make_workshop, run_studies
 from legoswarm.tasks import Tag
 from tests import linear
 from tests.browser import BROWSER, opened
@@ -69,7 +69,7 @@ def test_a_study_runs_through_once(shop, calls, monkeypatch):
         Part("warm", (LATER,), (evaluated(label={"kind": "warm"}),), "tiny-curr"),
     ]
     monkeypatch.setitem(STUDIES, "yards", Study("two parts", lambda scale: parts))
-    run_studies("yards", shop)
+    run_studies(["yards"], shop)
     assert calls == {"start_run": 2, "resume_run": 0}  # the warm start's own run is the first part's
     plain, warm = result(shop, "plain"), result(shop, "warm")
     assert [(row["agents"], row["seed"]) for row in plain["rows"]] == [(2, 0), (2, 1), (3, 0), (3, 1)]
@@ -84,10 +84,10 @@ def test_a_study_runs_through_once(shop, calls, monkeypatch):
     for field in ("command", "hardware", "versions", "seconds", "train_seconds", "date"):
         assert plain[field], field
     before = {path: path.read_bytes() for path in shop.out.rglob("*.json")}
-    run_studies("yards", shop)
+    run_studies(["yards"], shop)
     assert calls == {"start_run": 2, "resume_run": 0}
     assert before == {path: path.read_bytes() for path in shop.out.rglob("*.json")}
-    assert list_studies("yards", shop).count("done") == 2
+    assert list_studies(["yards"], shop).count("done") == 2
 
 
 def test_a_killed_part_goes_on_where_it_was(shop, calls, monkeypatch, tmp_path):
@@ -103,21 +103,38 @@ def test_a_killed_part_goes_on_where_it_was(shop, calls, monkeypatch, tmp_path):
 
     monkeypatch.setattr(RunFolder, "append_metrics", killed)
     with pytest.raises(Kill):
-        run_studies("yards", shop)
+        run_studies(["yards"], shop)
     monkeypatch.setattr(RunFolder, "append_metrics", append)
     assert not shop.out.exists()
-    run_studies("yards", shop)
+    run_studies(["yards"], shop)
     assert calls == {"start_run": 1, "resume_run": 1}
     whole = dataclasses.replace(shop, runs=tmp_path / "runs-whole", out=tmp_path / "whole")
-    run_studies("yards", whole)
+    run_studies(["yards"], whole)
     for field in ("curve", "rows"):
         assert result(shop, "plain")[field] == result(whole, "plain")[field]
 
 
+def test_training_here_and_measuring_there(shop, calls, tmp_path):
+    run_studies(["yards/plain"], shop, train_only=True)
+    assert calls == {"start_run": 1, "resume_run": 0}
+    assert not shop.out.exists()
+    run_studies(["yards"], shop)
+    assert calls == {"start_run": 1, "resume_run": 0}
+    assert len(result(shop, "plain")["rows"]) == 2
+
+
+def test_parts_by_name():
+    shop = make_workshop("full")
+    names = ["spread-3/pic", "ood", "spread-3/lego", "ood/lego"]
+    got = [f"{study}/{part.name}" for study, part in chosen_parts(names, shop)]
+    assert got == ["spread-3/lego", "spread-3/pic", *(f"ood/{part.name}" for part in shop.parts("ood"))]
+    assert len(chosen_parts(["all"], shop)) == sum(len(shop.parts(study)) for study in STUDIES)
+
+
 def test_results_of_other_settings_are_not_mixed(shop, calls):
-    run_studies("yards", shop)
+    run_studies(["yards"], shop)
     with pytest.raises(FileError, match="other settings"):
-        run_studies("yards", dataclasses.replace(shop, seeds=1))
+        run_studies(["yards"], dataclasses.replace(shop, seeds=1))
 
 
 def test_a_part_that_fails_is_named_and_the_others_go_on(shop, calls, monkeypatch, capsys):
@@ -125,7 +142,7 @@ def test_a_part_that_fails_is_named_and_the_others_go_on(shop, calls, monkeypatc
     good = Part("good", (YARD,))
     monkeypatch.setitem(STUDIES, "yards", Study("one fails", lambda scale: [bad, good]))
     with pytest.raises(ValueError, match="1 of 2 parts failed: yards/bad"):
-        run_studies("yards", shop)
+        run_studies(["yards"], shop)
     assert "no pursuers and evaders" in capsys.readouterr().err
     assert result(shop, "good")["part"] == "good"
     assert not (shop.out / "yards" / "bad.json").exists()
@@ -184,13 +201,14 @@ def test_methods_can_be_left_out():
     assert meetings == ["lego-lego", "lego-mappo", "mappo-lego", "mappo-mappo"]
     assert "segnn-planar" not in METHODS
     with pytest.raises(ValueError, match="no part of ood is left"):
-        run_studies("ood", make_workshop("full", methods=["pic"]))
+        run_studies(["ood"], make_workshop("full", methods=["pic"]))
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("study nothing --list", "unknown study 'nothing'"),
+        ("study ood/nothing --list", "ood has no part 'nothing'; it has: lego, mappo-local, mappo, segnn"),
         ("study ood --scale huge --list", "unknown scale 'huge'"),
         ("study ood --methods qmix --list", "unknown method 'qmix'"),
         ("study ood --seeds 0 --list", "at least one seed"),

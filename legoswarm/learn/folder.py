@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import importlib.metadata
 import json
 import math
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +132,22 @@ class RunFolder:
         except (KeyError, TypeError, ValueError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else error
             raise FileError(f"{path} is not a usable run configuration: {what}") from None
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """This process alone trains here meanwhile; another one that tries is refused."""
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(folder)
+            raise FileError(f"another process is training in {self.path}") from None
+        except OSError:
+            pass  # a file system without locks
+        try:
+            yield
+        finally:
+            os.close(folder)
 
     def save_checkpoint(self, state: TrainState) -> None:
         """Replace the newest checkpoint."""

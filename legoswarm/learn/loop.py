@@ -36,7 +36,8 @@ def start_run(
     jax.eval_shape(make_train(config.train).init, jax.random.key(0))  # what refuses the task does so now
     folder = RunFolder(out)
     folder.create(config, command)
-    _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
+    with folder.held():
+        _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
     return folder
 
 
@@ -44,8 +45,9 @@ def resume_run(out: str | Path, *, quiet: bool = False, checkpoint_seconds: floa
     """Go on from the newest checkpoint; the result equals that of an uninterrupted run."""
     folder = RunFolder(out)
     config = folder.read_config()
-    warm = _warm_start(config) if config.start and not folder.has_checkpoint() else None
-    _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
+    with folder.held():
+        warm = _warm_start(config) if config.start and not folder.has_checkpoint() else None
+        _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
     return folder
 
 

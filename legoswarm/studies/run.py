@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,49 +79,62 @@ def make_workshop(
     )
 
 
-def study_names(name: str) -> list[str]:
-    """One study, or all of them."""
-    if name != "all" and name not in STUDIES:
-        raise ValueError(f"unknown study {name!r}; known: {', '.join(STUDIES)}, all")
-    return list(STUDIES) if name == "all" else [name]
+def chosen_parts(names: Sequence[str], shop: Workshop) -> list[tuple[str, Part]]:
+    """What names ask for, each a study, one part of it (STUDY/PART) or `all`; only once, in the catalogue's order."""
+    wanted: set[tuple[str, str]] = set()
+    for name in names:
+        study, _, part = name.partition("/")
+        if study != "all" and study not in STUDIES:
+            raise ValueError(f"unknown study {study!r}; known: {', '.join(STUDIES)}, all")
+        there = [(one, each.name) for one in (STUDIES if study == "all" else [study]) for each in shop.parts(one)]
+        if part and (study, part) not in there:
+            raise ValueError(f"{study} has no part {part!r}; it has: {', '.join(each for _, each in there)}")
+        wanted |= {(study, part)} if part else set(there)
+    jobs = [(study, part) for study in STUDIES for part in shop.parts(study)]
+    return [(study, part) for study, part in jobs if (study, part.name) in wanted]
 
 
-def list_studies(name: str, shop: Workshop) -> str:
+def list_studies(names: Sequence[str], shop: Workshop) -> str:
     """A line for each study, and one for each of its parts: done or not."""
     lines = []
-    for study in study_names(name):
+    for study, jobs in itertools.groupby(chosen_parts(names, shop), key=lambda job: job[0]):
         lines.append(f"{study}: {STUDIES[study].about}")
-        for part in shop.parts(study):
-            lines.append(f"  {'done' if shop.done(study, part) else '    '} {study}/{part.name}")
+        lines += [f"  {'done' if shop.done(study, part) else '    '} {study}/{part.name}" for _, part in jobs]
     return "\n".join(lines)
 
 
-def run_studies(name: str, shop: Workshop) -> None:
-    """Do the parts that are not done yet; one that fails is named, and the others go on."""
-    jobs = [(study, part) for study in study_names(name) for part in shop.parts(study)]
+def run_studies(names: Sequence[str], shop: Workshop, *, train_only: bool = False) -> None:
+    """Do the parts that are not done yet; one that fails is named, and the others go on.
+
+    With `train_only` nothing is measured: a later call, on any machine that has the run folders, does that.
+    """
+    jobs = chosen_parts(names, shop)
     if not jobs:
-        raise ValueError(f"no part of {name} is left with the methods {', '.join(shop.methods)}")
+        raise ValueError(f"no part of {', '.join(names)} is left with the methods {', '.join(shop.methods)}")
     waiting = [job for job in jobs if not shop.done(*job)]
     _say(f"{len(jobs)} parts, {len(jobs) - len(waiting)} of them done; results in {shop.out}")
     optimise = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", shop.scale.compile_fast)
     try:
-        failed = _do_all(waiting, shop)
+        failed = _do_all(waiting, shop, train_parts if train_only else do_part)
     finally:
         jax.config.update("jax_disable_most_optimizations", optimise)
     if failed:
         raise ValueError(f"{len(failed)} of {len(waiting)} parts failed: {', '.join(failed)}")
-    _say(f"all done; draw it with: legoswarm report --results {shop.out}")
+    if train_only:
+        _say("all trained; measure it with the same command without --train-only")
+    else:
+        _say(f"all done; draw it with: legoswarm report --results {shop.out}")
 
 
-def _do_all(waiting: Sequence[tuple[str, Part]], shop: Workshop) -> list[str]:
+def _do_all(waiting: Sequence[tuple[str, Part]], shop: Workshop, do: Callable[[str, Part, Workshop], Any]) -> list[str]:
     """The names of the parts that failed."""
     failed = []
     for number, (study, part) in enumerate(waiting, 1):
         _say(f"[{number}/{len(waiting)}] {study}/{part.name}")
         started = time.monotonic()
         try:
-            do_part(study, part, shop)
+            do(study, part, shop)
         except (ValueError, RuntimeError, FileError, MemoryError) as error:
             failed.append(f"{study}/{part.name}")
             _say(f"{failed[-1]} failed: {' '.join(str(error).split())[:500]}")
@@ -132,7 +146,7 @@ def _do_all(waiting: Sequence[tuple[str, Part]], shop: Workshop) -> list[str]:
 def do_part(study: str, part: Part, shop: Workshop) -> Path:
     """Train or find the part's policies, measure, and write its file as a whole."""
     started = time.monotonic()
-    policies = [policy if isinstance(policy, str) else str(train(policy, shop).path) for policy in part.policies]
+    policies = train_parts(study, part, shop)
     result: dict[str, Any] = {
         "study": study,
         "part": part.name,
@@ -156,6 +170,12 @@ def do_part(study: str, part: Part, shop: Workshop) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, _finite({**result, "content": part.content(shop.scale, shop.seeds)}))
     return path
+
+
+def train_parts(study: str, part: Part, shop: Workshop) -> list[str]:
+    """The part's policies, trained where they were not."""
+    del study
+    return [policy if isinstance(policy, str) else str(train(policy, shop).path) for policy in part.policies]
 
 
 def train(training: Training, shop: Workshop) -> RunFolder:
