@@ -41,7 +41,7 @@ class Linear(eqx.Module):
 def orthogonalise(tree: Tree, *, key: PRNGKeyArray) -> Tree:
     """Draw every `Linear` of a tree as a random orthogonal matrix.
 
-    One draw for all and one batched decomposition for each shape: every other one would be a kernel to compile.
+    One draw for all and one batched orthogonalisation for each shape: every other one would be a kernel to compile.
     """
     leaves, treedef = jax.tree.flatten(tree, is_leaf=lambda node: isinstance(node, Linear))
     places = collections.defaultdict(list)
@@ -52,14 +52,29 @@ def orthogonalise(tree: Tree, *, key: PRNGKeyArray) -> Tree:
     used = 0
     for (large, small), group in places.items():
         end = used + len(group) * large * small
-        q, r = jnp.linalg.qr(numbers[used:end].reshape(len(group), large, small))
-        q = q * jnp.where(jnp.diagonal(r, axis1=-2, axis2=-1) < 0, -1.0, 1.0)[:, None]  # else not uniform
-        for at, matrix in zip(group, q, strict=True):
+        columns = jax.vmap(orthonormal)(numbers[used:end].reshape(len(group), large, small))
+        for at, matrix in zip(group, columns, strict=True):
             linear = leaves[at]
             weight = linear.gain * (matrix if linear.weight.shape == (large, small) else matrix.T)
             leaves[at] = eqx.tree_at(lambda linear: linear.weight, linear, weight)
         used = end
     return jax.tree.unflatten(treedef, leaves)
+
+
+def orthonormal(a: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """The columns of a tall matrix made orthonormal one after the other (Gram and Schmidt); uniform if it is Gaussian.
+
+    jnp.linalg.qr would do, but programs with its LAPACK calls sometimes never end on CPUs (jax 0.10.1).
+    """
+
+    def column(at: Array, q: Float[Array, "n m"]) -> Float[Array, "n m"]:
+        done = jnp.where(jnp.arange(q.shape[1])[None] < at, q, 0.0)
+        v = q[:, at]
+        for _ in range(2):  # once more, for what rounding left
+            v = v - done @ (done.T @ v)
+        return q.at[:, at].set(v / jnp.sqrt((v * v).sum()))
+
+    return jax.lax.fori_loop(0, a.shape[1], column, a)
 
 
 def storage(precision: str) -> jnp.dtype:
