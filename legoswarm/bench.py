@@ -182,6 +182,8 @@ def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int
         "policy": config.policy.policy,
         "agents": config.task.layout.agents,
         "seeds": seeds,
+        "width": config.policy.width,
+        **{name: getattr(config.mappo, name) for name in ("epochs", "minibatches", "lr", "entropy")},
         "target": target,
         "seconds": reached,
         "steps": steps,

@@ -11,6 +11,7 @@ import pytest
 from legoswarm.cli import main
 from legoswarm.configs import field_kinds, from_json, to_json
 from legoswarm.evaluate.compare import evaluate_policy, format_table
+from legoswarm.learn.defaults import mappo_config
 from legoswarm.learn.folder import RunConfig, RunFolder
 from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig
@@ -486,7 +487,7 @@ def test_train(cli, tmp_path):
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
     config = RunFolder(tmp_path / "run").read_config()
     policy = PolicyConfig(width=8, depth=0, heads=2)
-    mappo = MappoConfig(envs=4, rollout=5, epochs=1, anneal=False)
+    mappo = mappo_config("lego", envs=4, rollout=5, epochs=1, anneal=False)
     assert config == RunConfig(TrainConfig(Spread(agents=2), policy, mappo, 60), (4, 5), 2, 3)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["command"].startswith("legoswarm train spread")
     file = load_policy(tmp_path / "run")

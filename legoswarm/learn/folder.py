@@ -75,9 +75,9 @@ def _cpu_name() -> str:
 
 
 def _revision() -> str | None:
-    """The git revision of the package's source, if it lies in a checkout."""
+    """The git revision of the package's source, if it lies in a checkout; `-dirty` where it was changed since."""
     here = Path(__file__).resolve().parent
-    command = ["git", "-C", str(here), "rev-parse", "HEAD"]
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -225,18 +225,20 @@ def test_runs_where_jax_cannot_be_imported(tag, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "actions.npy"), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_three_drones_in_a_millisecond(tmp_path):
+def test_three_drones_in_a_millisecond_and_no_stalls(tmp_path):
     """Best of several: others take their share of the machine. A program of its own: tests check types all the time."""
     usual = save_small(tmp_path / "usual", TAG, config=PolicyConfig())
     command = [sys.executable, "-m", "legoswarm.deploy.runtime", usual, "--team", "2", "1", "2", "--calls", "1000"]
-    medians = []
+    seen = []
     for _ in range(5):
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         assert said.startswith("2 pursuer, 1 evader, 2 obstacle: 1000 calls")
-        medians.append(float(re.search(r"median ([\d.]+) ms", said)[1]))
-        if medians[-1] < 1:
+        median = float(re.search(r"wall clock: median ([\d.]+) ms", said)[1])
+        longest = float(re.search(r"processor time: .* longest ([\d.]+) ms", said)[1])
+        seen.append((median, longest))
+        if median < 1 and longest < 5:
             return
-    pytest.fail(f"medians of {medians} ms")
+    pytest.fail(f"medians and longest calls of {seen} ms")
 
 
 def test_one_seed_alone(tmp_path):
