@@ -49,40 +49,36 @@ def bench(
     entities: int = 1000,
     nearest: int = 0,
     command: str = "",
+    keep: Callable[[dict[str, Any]], None] = lambda report: None,
 ) -> dict[str, Any]:
-    """What the command measures, with what it depends on; training always beside the MLP policy of the same width."""
+    """What the command measures, with what it depends on; `keep` gets what there is so far after each row."""
 
     def config(policy: str, count: int, width: int | None = width) -> TrainConfig:
         chosen = {"depth": depth} if width is None else {"depth": depth, "width": width}
         return TrainConfig(Spread(agents=count), policy_config(policy, **chosen), mappo_config(policy, **mappo), steps)
 
-    rows: list[Row] = []
-    if acting is not None:
-        rows = [acting_time(acting, entities, nearest)]
-    elif worlds is not None:
-        rows = [world_speed(Spread(agents=count), worlds) for count in agents]
-    elif forward is not None:
-        rows = [forward_speed(config(policy, count), forward) for count in agents for policy in policies]
-    elif until is not None:
-        rows = [seconds_to_return(config(policy, agents[0]), seeds[0], until) for policy in policies]
-    else:
-        groups = []
-        for count, side_by_side in itertools.product(agents, seeds):
-            measured = [config(policy, count) for policy in policies]
-            reference = config("mappo", count, measured[0].policy.width)
-            measured += [reference] * (reference not in measured)
-            groups.append((measured, measured.index(reference), side_by_side))
-        ready: dict[int, Program] = {}
-        if not compile_apart:
-            jobs = [(one, side_by_side) for measured, _, side_by_side in groups for one in measured]
-            with ThreadPoolExecutor() as pool:  # compiling leaves Python's lock alone
-                ready = dict(enumerate(pool.map(lambda job: prepare(*job), jobs)))
-        for measured, at, side_by_side in groups:
-            done = len(rows)
-            group = [training_speed(one, side_by_side, ready.pop(done + n, None)) for n, one in enumerate(measured)]
-            speed = group[at]["env_steps_per_second"]
-            rows += [{**row, "speed_over_mappo": row["env_steps_per_second"] / speed} for row in group]
-    return {"command": command, "date": datetime.date.today().isoformat(), "rows": rows, **environment()}
+    def measured() -> Iterator[Row]:
+        if acting is not None:
+            yield acting_time(acting, entities, nearest)
+        elif worlds is not None:
+            yield from (world_speed(Spread(agents=count), worlds) for count in agents)
+        elif forward is not None:
+            yield from (forward_speed(config(policy, count), forward) for count in agents for policy in policies)
+        elif until is not None:
+            yield from (seconds_to_return(config(policy, agents[0]), seeds[0], until) for policy in policies)
+        else:
+            groups = []
+            for count, side_by_side in itertools.product(agents, seeds):
+                group = [config(policy, count) for policy in policies]
+                groups.append((group, config("mappo", count, group[0].policy.width), side_by_side))
+            yield from training_speeds(groups, compile_apart)
+
+    report: dict[str, Any] = {"command": command, "date": datetime.date.today().isoformat(), "rows": []}
+    report |= environment()
+    for row in measured():
+        report["rows"].append(row)
+        keep(report)
+    return report
 
 
 def format_bench(report: dict[str, Any]) -> str:
@@ -98,6 +94,22 @@ def format_bench(report: dict[str, Any]) -> str:
     lines = zip(*columns, strict=True)
     body = ["  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join([*body, f"{report['hardware']['device']}; jax {report['versions']['jax']}"])
+
+
+def training_speeds(groups: Sequence[tuple[list[TrainConfig], TrainConfig, int]], compile_apart: bool) -> Iterator[Row]:
+    """Groups of trainings, a reference for each, seeds: rows with the speed over that of the reference, a row too."""
+    groups = [(group if beside in group else [*group, beside], beside, seeds) for group, beside, seeds in groups]
+    ready: dict[tuple[TrainConfig, int], Program] = {}
+    if not compile_apart:
+        jobs = [(config, seeds) for group, _, seeds in groups for config in group]
+        with ThreadPoolExecutor() as pool:  # compiling leaves Python's lock alone
+            ready = dict(zip(jobs, pool.map(lambda job: prepare(*job), jobs), strict=True))
+    for group, beside, seeds in groups:
+        reference = training_speed(beside, seeds, ready.pop((beside, seeds), None))
+        for config in group:
+            same = config == beside
+            row = reference if same else training_speed(config, seeds, ready.pop((config, seeds), None))
+            yield {**row, "speed_over_mappo": row["env_steps_per_second"] / reference["env_steps_per_second"]}
 
 
 def prepare(config: TrainConfig, seeds: int) -> Program:
@@ -116,7 +128,6 @@ def prepare_timed(config: TrainConfig, seeds: int) -> tuple[Program, dict[str, f
         jax.clear_caches()
         cached, ready = _timed(lambda: prepare(config, seeds))
         return ready, {"compile_cold_seconds": cold, "compile_cached_seconds": cached}
-    raise AssertionError("unreachable")  # for type checkers: a context may swallow exceptions
 
 
 def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None) -> Row:

@@ -306,7 +306,7 @@ def _bench_options(parser: Parser) -> None:
         help="compile one program after the other and say how long each took (default)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--out", metavar="FILE", help="write JSON into this file")
+    parser.add_argument("--out", metavar="FILE", help="write JSON into this file, row by row")
     add_options(parser, MappoConfig, "optimiser")
     parser.set_defaults(run=_bench)
 
@@ -316,14 +316,16 @@ def _bench(args: argparse.Namespace) -> None:
     from legoswarm.files import write_json
     from legoswarm.learn.mappo import MappoConfig
 
+    def keep(report: dict[str, object]) -> None:
+        if args.out:
+            write_json(Path(args.out), report)
+
     report = bench(
         policies=args.policies, agents=args.agents, seeds=args.seeds, steps=args.steps, width=args.width,
         depth=args.depth, until=args.until, worlds=args.worlds, forward=args.forward, acting=args.acting,
         entities=args.entities, nearest=args.nearest, mappo=chosen(MappoConfig, args), compile_apart=args.compile_apart,
-        command=args.command_line,
+        command=args.command_line, keep=keep,
     )  # fmt: skip
-    if args.out:
-        write_json(Path(args.out), report)
     print(json.dumps(report, indent=1) if args.json else format_bench(report), flush=True)
 
 

@@ -18,6 +18,7 @@ os.environ.setdefault(
 
 import hypothesis
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -29,3 +30,12 @@ install_import_hook("legoswarm", "beartype.beartype")
 # Deadlines measure compilation, and a CI run must say the same thing twice.
 hypothesis.settings.register_profile("legoswarm", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("legoswarm")
+
+
+@pytest.fixture
+def quickly_compiled():
+    """Programs that compile fast and run slowly."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -302,15 +302,6 @@ TASKS = {
 }
 
 
-@pytest.fixture
-def quickly_compiled():
-    """Programs that compile fast and run slowly."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("quickly_compiled")
 @each_baseline

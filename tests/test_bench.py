@@ -42,10 +42,12 @@ def test_each_policy_at_its_own_width_beside_mappo_of_the_first_ones(monkeypatch
 
     monkeypatch.setattr(bench, "training_speed", speed)
     monkeypatch.setattr(bench, "prepare", lambda config, seeds: (config.policy.width, config.task.layout.agents))
+    kept = []
     report = bench.bench(
         policies=["lego", "mappo"], agents=[2, 3], seeds=[1], steps=10_000, width=None, depth=0, mappo={},
-        compile_apart=False,
+        compile_apart=False, keep=lambda report: kept.append(len(report["rows"])),
     )  # fmt: skip
+    assert kept == [1, 2, 3, 4, 5, 6]  # a killed one has what it measured
     sizes = [(row["policy"], row["width"], row["agents"]) for row in report["rows"]]
     assert sizes == [(p, w, n) for n in (2, 3) for p, w in (("lego", 64), ("mappo", 128), ("mappo", 64))]
     assert all(row["ready"] == (row["width"], row["agents"]) for row in report["rows"])

@@ -503,3 +503,13 @@ def test_train(cli, tmp_path):
     assert RunFolder(tmp_path / "runs" / "spread-lego").read_config().start == "run"
     assert load_policy(tmp_path / "runs" / "spread-lego").seeds == (0, 1)
     assert [row["seed"] for row in read_rows(cli("eval run --episodes 3 --json")[1])] == [4, 5]
+
+
+def test_rows_say_how_few_were_looked_at(tmp_path, capsys):
+    policy = str(save_small(tmp_path / "p", Spread(agents=3)))
+    rows = []
+    for words in ([], ["--nearest", "1"]):
+        assert main(["eval", policy, "--episodes", "2", "--json", *words]) == 0
+        rows.append(json.loads(capsys.readouterr().out.splitlines()[0]))
+    assert [row.get("nearest") for row in rows] == [None, 1]
+    assert rows[0]["return_2c"] != rows[1]["return_2c"]

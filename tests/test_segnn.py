@@ -326,15 +326,6 @@ def test_two_at_one_place():
 # Training and what comes after
 
 
-@pytest.fixture
-def quickly_compiled():
-    """Programs that compile fast and run slowly."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("quickly_compiled")
 def test_trains_is_saved_evaluated_and_acts(tmp_path):

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from legoswarm.deploy.cflib_link import CflibLink
 from legoswarm.deploy.crazyflies import read_crazyflies
 from legoswarm.deploy.inprocess import World
-from legoswarm.deploy.link import CflibLink
 from legoswarm.deploy.plan import Clock, Drone, WallClock
 from legoswarm.deploy.sitl.dongle import radio
 from legoswarm.deploy.sitl.endpoint import Endpoint, make_plant

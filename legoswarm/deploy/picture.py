@@ -30,30 +30,19 @@ def draw_flights(flights: Sequence[Flight], path: str | Path, titles: Sequence[s
     A cross marks where a drone failed, a star where a pursuer caught an evader. Obstacles are drawn as they stand, with
     the size that they had in training around them.
     """
-    from legoswarm.show.draw import INK, add_legend
+    from legoswarm.show.draw import INK, add_legend, grid, save
 
     if not flights:
         raise ValueError("there is no flight to draw")
-    columns = min(len(flights), 3)
-    rows = math.ceil(len(flights) / columns)
-    side, title, legend = 3.6, 0.25, 0.35  # inches
-    height = rows * (side + title) + legend
-    figure = Figure(figsize=(columns * side, height))
-    FigureCanvasAgg(figure)
-    for number, flight in enumerate(flights):
-        row, column = divmod(number, columns)
-        bottom = legend + (rows - 1 - row) * (side + title)
-        place = ((column + 0.03) / columns, (bottom + 0.08) / height, 0.94 / columns, 0.94 * side / height)
-        axes = figure.add_axes(place)
+    legend = 0.35  # inches
+    figure, panels = grid(len(flights), min(len(flights), 3), 3.6, 0.25, legend)
+    for number, (axes, flight) in enumerate(zip(panels, flights, strict=True)):
         _draw_room(axes, flight)
         if titles is not None:
             axes.set_title(titles[number], fontsize=10, color=INK, pad=5)
         _draw_paths(axes, flight)
-    add_legend(figure, _keys(flights), 0.5 * legend / height)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with beside(path) as part:
-        figure.savefig(part, dpi=150)
+    add_legend(figure, _keys(flights), 0.5 * legend / figure.get_figheight())
+    save(figure, Path(path))
 
 
 def animate_flight(flight: Flight, path: str | Path, *, fps: int = 10) -> None:

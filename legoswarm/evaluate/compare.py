@@ -63,8 +63,9 @@ def evaluate_policy(
                 yield evaluate_inside(Swarm(file, each), task, episodes, starts)
         return
     actors, seeds = _meeting(files, seed) if head_to_head else _stacked_actors(file, seed)
+    limited = {"nearest": nearest} if nearest else {}
     for task in tasks:
-        yield from rows_of(task, actors, seeds, episodes, starts)
+        yield from ({**row, **limited} for row in rows_of(task, actors, seeds, episodes, starts))
 
 
 def rows_of(

@@ -71,18 +71,10 @@ def draw_trajectories(
     box = view(task, paths)
     panel = 4.5 if len(paths) == 1 else 3.0  # inches
     columns = len(paths) if len(paths) <= 4 else min((4, 3), key=lambda columns: -len(paths) % columns)
-    rows = math.ceil(len(paths) / columns)
-    titled = 0.2 if titles and any(titles) else 0.0  # inches above each panel
     legend = 0.3  # inches below all panels
-    height = rows * (panel + titled) + legend
-    figure = Figure(figsize=(columns * panel, height))
-    FigureCanvasAgg(figure)
-    for number, positions in enumerate(paths):
-        row, column = divmod(number, columns)
-        bottom = legend + (rows - 1 - row) * (panel + titled)
-        axes = figure.add_axes(
-            ((column + 0.03) / columns, (bottom + 0.09) / height, 0.94 / columns, 0.94 * panel / height)
-        )
+    titled = 0.2 if titles and any(titles) else 0.0  # inches above each panel
+    figure, panels = grid(len(paths), columns, panel, titled, legend)
+    for number, (axes, positions) in enumerate(zip(panels, paths, strict=True)):
         style(axes, box)
         if titles:
             axes.set_title(titles[number], fontsize=10, color=INK, pad=5)
@@ -92,7 +84,27 @@ def draw_trajectories(
     keys = [*role_keys(task.layout, paths), _key("start", INK, "white"), _key("end", INK)]
     if failures and any(failures):
         keys.append(Line2D([], [], label="failure", **CROSS))
-    add_legend(figure, keys, 0.5 * legend / height)
+    add_legend(figure, keys, 0.5 * legend / figure.get_figheight())
+    save(figure, path)
+
+
+def grid(count: int, columns: int, side: float, title: float, legend: float) -> tuple[Figure, list[Axes]]:
+    """Square panels in rows from the top, with room above each for a title and below all for a legend; inches."""
+    rows = math.ceil(count / columns)
+    height = rows * (side + title) + legend
+    figure = Figure(figsize=(columns * side, height))
+    FigureCanvasAgg(figure)
+    panels = []
+    for number in range(count):
+        row, column = divmod(number, columns)
+        bottom = legend + (rows - 1 - row) * (side + title)
+        place = (column + 0.03) / columns, (bottom + 0.09) / height, 0.94 / columns, 0.94 * side / height
+        panels.append(figure.add_axes(place))
+    return figure, panels
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture as a whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path) as part:
         figure.savefig(part, dpi=150)

@@ -14,7 +14,7 @@ import pytest
 from flights import LANDED, OBSTACLES, STARTS, Chaser, changed
 from test_link import Metronome
 
-from legoswarm.deploy.link import CflibLink
+from legoswarm.deploy.cflib_link import CflibLink
 from legoswarm.deploy.mission import Mission
 from legoswarm.deploy.plan import Drone, MissionError, Status
 from legoswarm.deploy.setting import Setting

@@ -14,8 +14,9 @@ import time
 import numpy as np
 import pytest
 
-from legoswarm.deploy import link as link_module
-from legoswarm.deploy.link import CflibLink, Health, Link, LinkError
+from legoswarm.deploy import cflib_link as link_module
+from legoswarm.deploy.cflib_link import CflibLink
+from legoswarm.deploy.link import Health, Link, LinkError
 from legoswarm.deploy.sitl import crtp
 from legoswarm.deploy.sitl.dongle import radio
 from legoswarm.deploy.sitl.endpoint import Endpoint
@@ -381,7 +382,7 @@ CRASH = """
 import sys
 import time
 import numpy as np
-from legoswarm.deploy.link import CflibLink
+from legoswarm.deploy.cflib_link import CflibLink
 link = CflibLink("cf1", sys.argv[1])
 link.open(10.0)
 link.take_off(0.5, 0.5)

@@ -1,0 +1,331 @@
+"""The link to a Crazyflie, through Bitcraze's cflib."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import logging
+import math
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from legoswarm.deploy.link import CLOSE_HEIGHT, Beat, DroneState, Health, LinkError
+
+UDP_RATE, RADIO_RATE = 50.0, 28.0  # setpoints in a second
+HOLD_AFTER, LAND_AFTER, LAND_SECONDS = 0.5, 5.0, 3.0  # s without a new setpoint from the mission
+STOP_SECONDS = 1.0  # for how long motors_off is repeated: a packet may get lost
+CLOSE_SECONDS = 4.0  # s
+SETTLED_SAMPLES, SETTLED_SPREAD = 10, 0.001  # at 10 Hz, m^2
+CLOSED = "the link was closed"
+# 26 bytes: one log packet.
+STATE_VARIABLES = (
+    *((f"stateEstimate.{name}", "float") for name in ("x", "y", "z")),
+    *((f"stateEstimate.{name}", "FP16") for name in ("vx", "vy", "vz")),
+    ("stateEstimate.yaw", "float"),
+    ("pm.vbat", "FP16"),
+    ("supervisor.info", "uint16_t"),
+)
+VARIANCES = tuple((f"kalman.{name}", "float") for name in ("varPX", "varPY", "varPZ"))
+_DRIVERS = threading.Lock()
+
+
+class CflibLink:
+    """A Crazyflie behind cflib: radio://0/80/2M/E7E7E7E701, or udp://127.0.0.1:19850 for a simulated one.
+
+    All that may block in cflib happens in this drone's own thread; that thread also streams the newest setpoint, 50
+    times a second (28 on the radio, which the drones share). cflib's own `close_link` is never used on an open link,
+    since it stops the motors first.
+    """
+
+    def __init__(self, name: str, uri: str, rate: float | None = None):
+        self.name = name
+        self.uri = uri
+        self._period = 1 / (rate or (UDP_RATE if uri.startswith("udp:") else RADIO_RATE))
+        self._cf: Any = None
+        self._thread: threading.Thread | None = None
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._setpoint: _Hover | _Stop | None = None  # the mailbox: the newest one counts
+        self._state: DroneState | None = None
+        self._lost: str | None = None
+        self._answered = threading.Event()  # a first state has come, or the link is lost
+        self._closing = threading.Event()
+        self._may_fall = False
+        self._beat = Beat()
+
+    @property
+    def longest_interval(self) -> float:
+        """The longest time between two setpoints that were handed to cflib in flight, s."""
+        return self._beat.longest
+
+    def open(self, timeout: float) -> None:
+        """Connect and wait for the first state; raises LinkError if it fails or takes longer."""
+        if self._thread is not None:
+            raise LinkError(f"{self.name} has been opened before")
+        _cflib()
+        self._thread = threading.Thread(target=self._work, name=f"link-{self.name}", daemon=True)
+        self._thread.start()
+        if not self._answered.wait(timeout) or self._lost is not None:
+            self._closing.set()
+            why = self._lost or f"it was not connected within {timeout:g} s"
+            raise LinkError(f"{self.name} cannot be reached at {self.uri}: {why}")
+
+    def state(self) -> DroneState | None:
+        """The newest state; None before the first."""
+        return self._state
+
+    def lost(self) -> str | None:
+        """Why the link is lost; None as long as nothing says so."""
+        return self._lost
+
+    def parameter(self, name: str) -> str:
+        """A parameter, asked of the drone; waits a second for it at most."""
+        return self._exchange(name, lambda: self._cf.param.request_param_update(name), time.monotonic() + 1)
+
+    def set_pose(self, x: float, y: float, z: float, yaw: float, timeout: float) -> None:
+        """Start the estimator again at this pose and wait until its variances stand still for a second."""
+        deadline = time.monotonic() + timeout
+        for name, value in (("X", x), ("Y", y), ("Z", z), ("Yaw", yaw)):
+            self._write(f"kalman.initial{name}", value, deadline)
+        self._write("kalman.resetEstimation", 1.0, deadline)
+        time.sleep(0.1)
+        self._write("kalman.resetEstimation", 0.0, deadline)
+        self._settle(deadline)
+
+    def take_off(self, height: float, seconds: float) -> None:
+        """Rise to `height` above the ground, on board."""
+        self._setpoint, self._may_fall = None, False
+        self._post(lambda: self._cf.high_level_commander.takeoff(height, seconds, yaw=None))
+
+    def land(self, seconds: float) -> None:
+        """Stop the stream of setpoints and land here, on board; nothing happens after motors_off."""
+        if self._may_fall:
+            return
+        self._setpoint = None
+        self._post(lambda: self._land(seconds))
+
+    def hover(self, velocity_xy: Float[np.ndarray, "2"], height: float) -> None:
+        """Put a velocity of the world frame and a height into the mailbox; nothing happens after motors_off."""
+        if not (np.isfinite(velocity_xy).all() and math.isfinite(height)):
+            raise LinkError(f"{self.name} was told a velocity or a height that is not finite")
+        if not self._may_fall:
+            self._setpoint = _Hover((float(velocity_xy[0]), float(velocity_xy[1])), float(height), time.monotonic())
+
+    def motors_off(self) -> None:
+        """Stop this drone's motors now, wherever it is."""
+        self._may_fall = True
+        self._setpoint = _Stop(time.monotonic())
+        self._post(self._stream)
+
+    def close(self) -> None:
+        """Let go of a drone that stands; refuses above 0.1 m, except after motors_off or when the radio has let go."""
+        if self._thread is None:
+            return
+        state = self._state
+        held = self._cf is not None and self._cf.link is not None and not self._may_fall
+        if held and state is not None and state.position[2] > CLOSE_HEIGHT:
+            raise LinkError(f"{self.name} was last heard of at a height of {state.position[2]:.2f} m: land it first")
+        self._closing.set()
+        self._jobs.put(lambda: None)
+        self._thread.join(CLOSE_SECONDS)
+
+    # The drone's own thread
+
+    def _work(self) -> None:
+        try:
+            self._connect()
+            self._serve()
+        except Exception as error:
+            self._lose(error)
+        with contextlib.suppress(Exception):
+            flying = self._state is not None and Health.FLYING in self._state.health
+            if self._lost is not None and flying and not self._may_fall:
+                self._land(LAND_SECONDS)  # in case the drone still hears
+        self._closing.wait()
+        with contextlib.suppress(Exception):
+            self._hang_up()
+
+    def _serve(self) -> None:
+        due = time.monotonic()
+        while not self._closing.is_set() and self._lost is None:
+            due = max(due + self._period, time.monotonic())
+            while (left := due - time.monotonic()) > 0 and not self._closing.is_set():
+                with contextlib.suppress(queue.Empty):
+                    self._jobs.get(timeout=left)()
+            self._stream()
+
+    def _connect(self) -> None:
+        cflib = _cflib()
+        cf = self._cf = cflib.crazyflie.Crazyflie(rw_cache=None if self.uri.startswith("udp:") else _cache())
+        # It would ping from a thread that keeps the process from ending.
+        cf.link_statistics.start = lambda: None
+        cf.fully_connected.add_callback(lambda uri: self._jobs.put(self._listen))
+        cf.connection_failed.add_callback(lambda uri, why: self._lose(why))
+        cf.connection_lost.add_callback(lambda uri, why: self._lose(why))
+        cf.disconnected.add_callback(lambda uri: self._lose(CLOSED))
+        cf.open_link(self.uri)
+
+    def _listen(self) -> None:
+        """Ask for the state, 50 times a second."""
+        config = self._config("state", 20, STATE_VARIABLES, self._hear)
+        config.error_cb.add_callback(lambda config, why: self._lose(why))
+        config.start()
+
+    def _config(self, name: str, period: int, variables: Sequence[tuple[str, str]], heard: Callable[..., None]) -> Any:
+        from cflib.crazyflie.log import LogConfig
+
+        config = LogConfig(f"{self.name} {name}", period)
+        for variable, kind in variables:
+            config.add_variable(variable, kind)
+
+        def guarded(milliseconds: int, values: dict[str, float], config: Any) -> None:
+            try:
+                heard(values)
+            except Exception as error:  # cflib would only log it
+                self._lose(error)
+
+        config.data_received_cb.add_callback(guarded)
+        self._cf.log.add_config(config)
+        return config
+
+    def _hear(self, values: dict[str, float]) -> None:
+        x, y, z, vx, vy, vz, yaw, battery, info = (values[name] for name, _ in STATE_VARIABLES)
+        position, velocity = np.array([x, y, z], float), np.array([vx, vy, vz], float)
+        if not (np.isfinite(position).all() and np.isfinite(velocity).all() and math.isfinite(yaw)):
+            return  # an estimate that is none: the last good one grows old
+        self._state = DroneState(time.monotonic(), position, velocity, math.radians(yaw), battery, Health(int(info)))
+        self._answered.set()
+
+    def _stream(self) -> None:
+        """Send what is in the mailbox."""
+        setpoint, now = self._setpoint, time.monotonic()
+        if isinstance(setpoint, _Stop):
+            if now - setpoint.since < STOP_SECONDS:
+                self._cf.commander.send_stop_setpoint()
+        elif setpoint is not None:
+            age = now - setpoint.since
+            if age > LAND_AFTER:
+                raise LinkError(f"it lands, since nothing was said to it for {LAND_AFTER:g} s")
+            self._beat.strike(now)
+            vx, vy = setpoint.velocity if age <= HOLD_AFTER else (0.0, 0.0)
+            yaw = self._state.yaw if self._state else 0.0
+            cos, sin = math.cos(yaw), math.sin(yaw)
+            self._cf.commander.send_hover_setpoint(cos * vx + sin * vy, cos * vy - sin * vx, 0.0, setpoint.height)
+
+    def _land(self, seconds: float) -> None:
+        self._beat.end()
+        self._cf.commander.send_notify_setpoint_stop()
+        self._cf.high_level_commander.land(0.0, seconds, yaw=None)
+
+    def _hang_up(self) -> None:
+        """Close the driver below cflib's Crazyflie, whose own `close_link` stops the motors of an open link."""
+        cf = self._cf
+        if cf.incoming.is_alive():
+            cf.incoming.stop()
+            cf.incoming.join(2)
+        driver, cf.link = cf.link, None
+        if driver is not None:
+            driver.close()
+        cf.close_link()
+
+    # Everybody's threads
+
+    def _lose(self, why: object) -> None:
+        """Note why the link is lost, unless it is closed on purpose."""
+        # cflib says that a link is closed before it says why.
+        if self._lost == CLOSED or (self._lost is None and not self._closing.is_set()):
+            named = isinstance(why, Exception) and not isinstance(why, LinkError)
+            text = f"{type(why).__name__}: {why}" if named else str(why)
+            self._lost = text.strip().splitlines()[0] if text.strip() else "no reason given"
+        self._answered.set()
+
+    def _post(self, job: Callable[[], None]) -> None:
+        """Have the drone's own thread do something; a lost link does nothing."""
+        if self._state is None:
+            raise LinkError(f"{self.name} is not connected")
+        self._jobs.put(job)
+
+    def _write(self, name: str, value: float, deadline: float) -> None:
+        self._exchange(name, lambda: self._cf.param.set_value(name, value), deadline)
+
+    def _exchange(self, name: str, request: Callable[[], None], deadline: float) -> str:
+        """Ask for a parameter or set it, and wait for the drone's answer."""
+        if self._state is None or self._lost is not None:
+            raise LinkError(f"{self.name} is not connected")
+        param, answers = self._cf.param, queue.SimpleQueue[str]()
+        if param.toc.get_element_by_complete_name(name) is None:
+            raise LinkError(f"{self.name} has no parameter {name}")
+        group, field = name.split(".")
+
+        def answer(name: str, value: str) -> None:
+            answers.put(value)
+
+        param.add_update_callback(group=group, name=field, cb=answer)
+        try:
+            request()
+            return answers.get(timeout=max(deadline - time.monotonic(), 0))
+        except queue.Empty:
+            raise LinkError(f"{self.name} does not answer when asked about {name}") from None
+        finally:
+            param.remove_update_callback(group, field, answer)
+
+    def _settle(self, deadline: float) -> None:
+        samples: collections.deque[tuple[float, ...]] = collections.deque(maxlen=SETTLED_SAMPLES)
+        config: list[Any] = []
+
+        def start() -> None:
+            config.append(
+                self._config("variance", 100, VARIANCES, lambda values: samples.append(tuple(values.values())))
+            )
+            config[0].start()
+
+        self._post(start)
+        try:
+            while len(samples) < SETTLED_SAMPLES or np.ptp(list(samples), 0).max() > SETTLED_SPREAD:
+                if time.monotonic() > deadline or self._lost is not None:
+                    raise LinkError(f"the position estimate of {self.name} does not settle")
+                time.sleep(0.02)
+        finally:
+            self._post(lambda: config[0].delete())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Hover:
+    velocity: tuple[float, float]  # m/s, world frame
+    height: float
+    since: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stop:
+    since: float
+
+
+def _cflib() -> Any:
+    """Bitcraze's library, with its drivers; quiet unless somebody wants to see its log."""
+    try:
+        import cflib.crazyflie
+        import cflib.crtp
+    except ImportError:
+        raise LinkError("flying needs cflib, which is not here: pip install 'legoswarm[fly]'") from None
+    logger = logging.getLogger("cflib")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    with _DRIVERS:
+        if not cflib.crtp.CLASSES:
+            cflib.crtp.init_drivers()
+    return cflib
+
+
+def _cache() -> str:
+    """Where cflib keeps the tables of contents that it reads from each firmware once."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return str(home / "legoswarm" / "crazyflie")
