@@ -294,19 +294,14 @@ KEY = jax.random.key(0)
 # Training and what comes after
 
 MAPPO = legoswarm.MappoConfig(envs=4, rollout=5, epochs=1, minibatches=1)
-TASKS = {
-    "mappo": Spread(agents=2, horizon=5),
-    "mappo-local": Spread(agents=2, horizon=5),
-    "mappo-gnn": Spread(agents=2, horizon=5),
-    "pic": Tag(pursuers=2, evaders=1, obstacles=1, horizon=5),
-}
+SMALL_TASKS = (Spread(agents=2, horizon=5), Tag(pursuers=2, evaders=1, obstacles=1, horizon=5))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quickly_compiled")
+@pytest.mark.parametrize("task", SMALL_TASKS, ids=lambda task: task.name)
 @each_baseline
-def test_trains_is_saved_evaluated_and_acts(name, tmp_path):
-    task = TASKS[name]
+def test_trains_is_saved_evaluated_and_acts(name, task, tmp_path):
     policy = PolicyConfig(policy=name, width=8, depth=0, heads=2, encoder="deepsets")
     train = legoswarm.TrainConfig(task, policy, MAPPO, steps=60)
     folder = legoswarm.start_run(

@@ -26,7 +26,7 @@ from legoswarm.policies.policy import over_members
 from legoswarm.policies.segnn import complete, star
 from legoswarm.policies.steerable import SIGMOID_GAIN, SILU_GAIN, Irreps, balanced, paths_to
 from legoswarm.scene import Layout, observe
-from legoswarm.tasks import Spread
+from legoswarm.tasks import Spread, Tag
 from tests.saved import save_small
 
 SMALL = PolicyConfig(width=16, depth=2, leash=1.0)  # short enough to pull
@@ -328,8 +328,13 @@ def test_two_at_one_place():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quickly_compiled")
-def test_trains_is_saved_evaluated_and_acts(tmp_path):
-    task, policy = Spread(agents=2, horizon=5), PolicyConfig(policy="segnn", width=12, depth=1)
+@pytest.mark.parametrize(
+    "task",
+    [Spread(agents=2, horizon=5), Tag(pursuers=2, evaders=1, obstacles=1, horizon=5)],
+    ids=lambda task: task.name,
+)
+def test_trains_is_saved_evaluated_and_acts(task, tmp_path):
+    policy = PolicyConfig(policy="segnn", width=12, depth=1)
     mappo = legoswarm.MappoConfig(envs=4, rollout=5, epochs=1, minibatches=1)
     train = legoswarm.TrainConfig(task, policy, mappo, steps=60)
     folder = legoswarm.start_run(
