@@ -19,7 +19,7 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 from legoswarm.learn.defaults import mappo_config, policy_config
-from legoswarm.learn.folder import environment
+from legoswarm.learn.folder import environment, turn
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import count_parameters, decide, make_policies
 from legoswarm.policies.act import Swarm
@@ -130,6 +130,7 @@ def prepare_timed(config: TrainConfig, seeds: int) -> tuple[Program, dict[str, f
         return ready, {"compile_cold_seconds": cold, "compile_cached_seconds": cached}
 
 
+@turn(alone=True)
 def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None) -> Row:
     """One run of `config.steps` steps a seed after a short warm-up.
 
@@ -161,6 +162,7 @@ def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None
     }
 
 
+@turn(alone=True)
 def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int = 25, episodes: int = 200) -> Row:
     """Wall-clock seconds, compilation included, until the mean over seeds of the primary figure reaches `target`."""
     started = time.monotonic()
@@ -203,6 +205,7 @@ def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int
     }
 
 
+@turn(alone=True)
 def world_speed(task: Task, worlds: int, steps: int = 1000) -> Row:
     """Environment steps per second: random actions, worlds that end reset, observations and rewards consumed."""
 
@@ -244,6 +247,7 @@ def world_speed(task: Task, worlds: int, steps: int = 1000) -> Row:
     }
 
 
+@turn(alone=True)
 def acting_time(name: str, entities: int, nearest: int = 0, calls: int = 50) -> Row:
     """Milliseconds of `act` for one agent among `entities` others, of a role that does not act."""
     swarm = Swarm(load_policy(name, nearest=nearest))
@@ -260,6 +264,7 @@ def acting_time(name: str, entities: int, nearest: int = 0, calls: int = 50) -> 
     }
 
 
+@turn(alone=True)
 def forward_speed(config: TrainConfig, worlds: int, calls: int = 10) -> Row:
     """Seconds of one decision of every agent in `worlds` worlds."""
     task = config.task

@@ -9,7 +9,7 @@ import pytest
 from scenes import SPREAD, TAG, random_scene, stack
 
 from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.policies import PolicyConfig, RolePolicy, make_policies
+from legoswarm.policies import PolicyConfig, RolePolicy, fused, make_policies
 from legoswarm.policies.fused import MANY, attention, normalise, plain_attention, plain_normalise
 from legoswarm.policies.layers import Linear, orthogonalise
 from legoswarm.policies.sets import nearest
@@ -67,16 +67,35 @@ def test_the_kernels_equal_plain_normalisation(dtype, monkeypatch):
         assert one.dtype == dtype
         tolerance = 1e-5 if dtype == jnp.float32 else 3e-2
         np.testing.assert_allclose(one.astype(jnp.float32), two.astype(jnp.float32), atol=tolerance, rtol=tolerance)
-    assert "pallas_call" in str(jax.make_jaxpr(jax.vmap(normalise))(x))
 
 
-def test_the_kernels_are_really_asked(monkeypatch):
+def test_a_program_traces_each_kernel_once(monkeypatch):
+    """However many vmaps there are around it and however often it is asked: a start would take twice as long."""
     monkeypatch.setenv("LEGOSWARM_KERNELS", "interpret")
-    qkv, mask, _ = random_set((4,), 3)
-    text = str(jax.make_jaxpr(jax.vmap(lambda q, m: attention(q, m, HEADS)))(qkv, mask))
-    assert "pallas_call" in text
+    traced = []
+    run = fused._run
+    monkeypatch.setattr(fused, "_run", lambda kernel, *rest: traced.append(kernel) or run(kernel, *rest))
+    qkv, mask, _ = random_set((2, 3, 4), 3)
+
+    def layers(qkv, mask):
+        for _ in range(3):
+            mixed = normalise(attention(qkv, mask, HEADS))
+            qkv = jnp.concatenate([mixed] * 3, axis=-1)
+        return mixed.sum()
+
+    every = jax.vmap(jax.vmap(jax.vmap(jax.value_and_grad(layers))))
+    program = jax.jit(every).trace(qkv, mask)
+    assert not traced
+    program.lower()
+    assert len(traced) == 4  # attention and normalisation, forward and backward
+    traced.clear()
     monkeypatch.setenv("LEGOSWARM_KERNELS", "plain")
-    assert "pallas_call" not in str(jax.make_jaxpr(lambda q, m: attention(q, m, HEADS))(qkv[0], mask[0]))
+    jax.jit(lambda *inputs: every(*inputs)).lower(qkv, mask)
+    assert not traced
+
+
+def test_an_unknown_kind_of_kernel(monkeypatch):
+    qkv, mask, _ = random_set((4,), 3)
     monkeypatch.setenv("LEGOSWARM_KERNELS", "quick")
     with pytest.raises(ValueError, match="plain, fused or interpret, not 'quick'"):
         attention(qkv[0], mask[0], HEADS)

@@ -11,6 +11,8 @@ import math
 import os
 import platform
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,6 +184,26 @@ class RunFolder:
         """Drop lines after `iteration`: the resumed run writes them again."""
         rows = [row for row in self.read_metrics() if row["iteration"] <= iteration]
         write_bytes(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+@contextlib.contextmanager
+def turn(*, alone: bool = False) -> Iterator[None]:
+    """A share of this machine's device while something trains, or all of it for what is timed.
+
+    All of it is to be had once no other process of this user has a share, and shares once nobody has all of it.
+    """
+    lock = os.open(Path(tempfile.gettempdir()) / f"legoswarm-{os.getuid()}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            try:
+                fcntl.flock(lock, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                sys.stderr.write("waiting for another run on this machine: one of the two is timed\n")
+                fcntl.flock(lock, kind)
+        yield
+    finally:
+        os.close(lock)
 
 
 def jsonable(values: dict[str, Any]) -> dict[str, Any]:

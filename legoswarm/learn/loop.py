@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ import numpy as np
 
 from legoswarm.configs import to_json
 from legoswarm.files import FileError
-from legoswarm.learn.folder import RunConfig, RunFolder, environment, jsonable
+from legoswarm.learn.folder import RunConfig, RunFolder, environment, jsonable, turn
 from legoswarm.learn.progress import Progress
 from legoswarm.learn.train import CAUSES, TrainState, make_train
 from legoswarm.policies import Policies
 from legoswarm.policies.file import PolicyFile, load_policy, save_policy
-from legoswarm.trees import on_cpu, over_seeds
+from legoswarm.trees import compile_together, on_cpu, over_seeds
 
 CHUNKS = 100  # how often a run reports; a chunk is one call of the compiled program
 CHECKPOINT_SECONDS = 20.0
@@ -30,24 +31,30 @@ def start_run(
     *,
     quiet: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    alone: bool = False,
 ) -> RunFolder:
-    """Train from the beginning (or from another run's policy) into the folder `out`."""
+    """Train from the beginning (or from another run's policy) into the folder `out`.
+
+    What is timed trains `alone`: it waits, compiled, until no other run trains on this machine.
+    """
     warm = _warm_start(config) if config.start else None
     jax.eval_shape(make_train(config.train).init, jax.random.key(0))  # what refuses the task does so now
     folder = RunFolder(out)
     folder.create(config, command)
     with folder.held():
-        _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
+        _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds, alone=alone)
     return folder
 
 
-def resume_run(out: str | Path, *, quiet: bool = False, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> RunFolder:
+def resume_run(
+    out: str | Path, *, quiet: bool = False, checkpoint_seconds: float = CHECKPOINT_SECONDS, alone: bool = False
+) -> RunFolder:
     """Go on from the newest checkpoint; the result equals that of an uninterrupted run."""
     folder = RunFolder(out)
     config = folder.read_config()
     with folder.held():
         warm = _warm_start(config) if config.start and not folder.has_checkpoint() else None
-        _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
+        _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds, alone=alone)
     return folder
 
 
@@ -68,7 +75,7 @@ def _warm_start(config: RunConfig) -> Policies:
 
 
 def _run(
-    config: RunConfig, folder: RunFolder, warm: Policies | None, *, quiet: bool, checkpoint_seconds: float
+    config: RunConfig, folder: RunFolder, warm: Policies | None, *, quiet: bool, checkpoint_seconds: float, alone: bool
 ) -> None:
     train = config.train
     program = make_train(train)
@@ -96,16 +103,21 @@ def _run(
         write_policy(folder, config, state, figures)
         return jsonable(figures)
 
-    with Progress(train, config.seeds, done, quiet=quiet) as progress:
+    with Progress(train, config.seeds, done, quiet=quiet) as progress, contextlib.ExitStack() as while_training:
         if checkpoint is not None:
             progress.say(f"resumed {folder.path} at step {done * train.mappo.batch:,}")
         try:
-            for boundary in [b for b in boundaries if b > done]:
+            started = time.monotonic()
+            if ahead := [b for b in boundaries if b > done]:
+                advance, measure = compile_together((advance, state, jnp.array(1)), (measure, state, jax.random.key(0)))
+            preparing = time.monotonic() - started
+            while_training.enter_context(turn(alone=alone))
+            for boundary in ahead:
                 if not healthy.any():
                     break
                 started = time.monotonic()
                 after, metrics = jax.block_until_ready(advance(state, jnp.array(boundary - done)))
-                seconds = time.monotonic() - started
+                seconds, preparing = preparing + time.monotonic() - started, 0.0
                 steps = (boundary - done) * train.mappo.batch
                 row = {
                     "iteration": boundary,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,8 +15,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from legoswarm.evaluate.episodes import evaluate
 from legoswarm.learn.mappo import Learner, MappoConfig, improve, make_optimizer, masked_mean, new_learner
 from legoswarm.learn.rollout import Transition, collect, reset_worlds
-from legoswarm.policies import Policies, PolicyConfig, RolePolicy, make_policies
+from legoswarm.policies import Policies, PolicyConfig, make_policies
 from legoswarm.tasks import State, Task
+
+Tree = TypeVar("Tree")
 
 RUNAWAY = 1e3  # an agent this far from the origin has left the task for good
 
@@ -76,7 +78,7 @@ def make_train(config: TrainConfig) -> Training:
         if policies is None:
             policies = make_policies(config.policy, task.layout, key=key_policy)
         learners = {role: new_learner(_strongly_typed(policy), optimizer) for role, policy in policies.items()}
-        worlds = reset_worlds(task, key_worlds, mappo.envs, mappo.rollout)
+        worlds = _strongly_typed(reset_worlds(task, key_worlds, mappo.envs, mappo.rollout))
         zero = jnp.zeros((), jnp.int32)
         return TrainState(learners, worlds, key_train, zero, jnp.array(True), zero)
 
@@ -121,9 +123,9 @@ def make_train(config: TrainConfig) -> Training:
     return Training(init, advance, figures)
 
 
-def _strongly_typed(policy: RolePolicy) -> RolePolicy:
-    """Without weak types (of what was made from Python numbers): they would make `advance` compile a second time."""
-    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), policy)
+def _strongly_typed(tree: Tree) -> Tree:
+    """Without weak types (of what was made from Python numbers): training gives strong ones back, another program."""
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), tree)
 
 
 def _mean_return(task: Task, rollout: Transition, role: str) -> Float[Array, ""]:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
 from jaxtyping import Array, Bool, Float
 
 MOST = 8  # entities; the kernels are written out for each pair of them
@@ -101,16 +103,16 @@ def _mode() -> str:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attention(heads: int, qkv: Array, mask: Array) -> Array:
-    return _forward(heads)(qkv, mask)
+    return _forward(qkv, mask, heads=heads)
 
 
 def _attention_fwd(heads: int, qkv: Array, mask: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _forward(heads)(qkv, mask), (qkv, mask)
+    return _forward(qkv, mask, heads=heads), (qkv, mask)
 
 
 def _attention_bwd(heads: int, saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     qkv, mask = saved
-    return _backward(heads)(qkv, mask, gradient), jnp.zeros_like(mask)
+    return _backward(qkv, mask, gradient, heads=heads), jnp.zeros_like(mask)
 
 
 _attention.defvjp(_attention_fwd, _attention_bwd)
@@ -132,24 +134,37 @@ def _normalise_bwd(x: Array, gradient: Array) -> tuple[Array]:
 _normalise.defvjp(_normalise_fwd, _normalise_bwd)
 
 
-def _folding_batches(run: Callable[..., Array], *ranks: int) -> Callable[..., Array]:
-    """`run` of arrays with one batch axis each before their `ranks` own ones, for arrays of any leading axes.
+def _primitive(name: str, run: Callable[..., Array], rank: int, share: int = 1) -> Callable[..., Array]:
+    """`run` of arrays with one batch axis each, the first before its `rank` own axes, for any leading axes instead.
 
-    So a vmap becomes one more leading axis, and no batch of kernels is ever made.
+    Its result has the shape of the first array, but for a `share` of the last axis. A primitive of its own: a vmap is
+    one more leading axis, so no batch of kernels is ever made, and no kernel is traced before the whole program is
+    lowered, one for each shape. (Half of a start from the compilation cache was kernels traced anew by every vmap.)
     """
+    primitive = Primitive(name)
 
-    @custom_vmap
-    def folded(*arrays: Array) -> Array:
-        leading = arrays[0].shape[: arrays[0].ndim - ranks[0]]
-        out = run(*(a.reshape(-1, *a.shape[len(leading) :]) for a in arrays))
+    def folded(*arrays: Array, **options: Any) -> Array:
+        leading = arrays[0].shape[: arrays[0].ndim - rank]
+        out = run(*(a.reshape(-1, *a.shape[len(leading) :]) for a in arrays), **options)
         return out.reshape(*leading, *out.shape[1:])
 
-    @folded.def_vmap
-    def rule(size: int, batched: list[bool], *arrays: Array) -> tuple[Array, bool]:
-        full = [a if b else jnp.broadcast_to(a, (size, *a.shape)) for a, b in zip(arrays, batched, strict=True)]
-        return folded(*full), True
+    @primitive.def_abstract_eval
+    def shape(first: Any, *_: Any, **options: Any) -> ShapedArray:
+        del options
+        return ShapedArray((*first.shape[:-1], first.shape[-1] // share), first.dtype)
 
-    return folded
+    def batched(arrays: Sequence[Array], axes: Sequence[int | None], **options: Any) -> tuple[Array, int]:
+        size = next(a.shape[axis] for a, axis in zip(arrays, axes, strict=True) if axis is not None)
+        full = [
+            jnp.broadcast_to(a, (size, *a.shape)) if axis is None else jnp.moveaxis(a, axis, 0)
+            for a, axis in zip(arrays, axes, strict=True)
+        ]
+        return primitive.bind(*full, **options), 0
+
+    primitive.def_impl(lambda *arrays, **options: jax.jit(functools.partial(primitive.bind, **options))(*arrays))
+    batching.primitive_batchers[primitive] = batched
+    mlir.register_lowering(primitive, mlir.lower_fun(folded, multiple_results=False), inline=False)
+    return primitive.bind
 
 
 def _run(kernel: Callable[..., None], shape: tuple[int, ...], samples: int, *arrays: Array) -> Array:
@@ -179,27 +194,21 @@ def _run(kernel: Callable[..., None], shape: tuple[int, ...], samples: int, *arr
         return call(*arrays)[:count]
 
 
-@functools.cache
-def _forward(heads: int) -> Callable[..., Array]:
-    def run(qkv: Array, mask: Array) -> Array:
-        entities = mask.shape[1]
-        kernel = functools.partial(_attention_kernel, heads, entities)
-        return _run(kernel, (entities, qkv.shape[2] // 3), SAMPLES, qkv, mask)
-
-    return _folding_batches(run, 2, 1)
+def _run_forward(qkv: Array, mask: Array, *, heads: int) -> Array:
+    entities = mask.shape[1]
+    kernel = functools.partial(_attention_kernel, heads, entities)
+    return _run(kernel, (entities, qkv.shape[2] // 3), SAMPLES, qkv, mask)
 
 
-@functools.cache
-def _backward(heads: int) -> Callable[..., Array]:
-    def run(qkv: Array, mask: Array, gradient: Array) -> Array:
-        kernel = functools.partial(_attention_slope_kernel, heads, mask.shape[1])
-        return _run(kernel, qkv.shape[1:], SAMPLES, qkv, mask, gradient)
-
-    return _folding_batches(run, 2, 1, 2)
+def _run_backward(qkv: Array, mask: Array, gradient: Array, *, heads: int) -> Array:
+    kernel = functools.partial(_attention_slope_kernel, heads, mask.shape[1])
+    return _run(kernel, qkv.shape[1:], SAMPLES, qkv, mask, gradient)
 
 
-_folded_normalise = _folding_batches(lambda x: _run(_normalise_kernel, x.shape[1:], ROWS, x), 1)
-_folded_slope = _folding_batches(lambda x, g: _run(_normalise_slope_kernel, x.shape[1:], ROWS, x, g), 1, 1)
+_forward = _primitive("attention_forward", _run_forward, 2, share=3)
+_backward = _primitive("attention_backward", _run_backward, 2)
+_folded_normalise = _primitive("normalise", lambda x: _run(_normalise_kernel, x.shape[1:], ROWS, x), 1)
+_folded_slope = _primitive("normalise_slope", lambda x, g: _run(_normalise_slope_kernel, x.shape[1:], ROWS, x, g), 1)
 
 
 def _normalised(x: Float[Array, "*n width"]) -> tuple[Float[Array, "*n width"], Float[Array, "*n 1"]]:

@@ -69,7 +69,7 @@ def run_times(scale: Scale) -> Iterable[Part]:
     """One seed, nothing else on the machine."""
     for method in ALL:
         for agents in scale.sizes(3, 6):
-            yield Part(f"{method}-{agents}", (dataclasses.replace(spread(method, agents), seeds=1),))
+            yield Part(f"{method}-{agents}", (dataclasses.replace(spread(method, agents), seeds=1, alone=True),))
 
 
 def team_sizes(scale: Scale) -> Iterable[Part]:
@@ -113,9 +113,11 @@ def beyond(scale: Scale) -> Iterable[Part]:
     normal = four(scale, "lego")
     at_rest = dataclasses.replace(normal, options=(("rest", "global"),))
     paper = dataclasses.replace(normal, options=(("rest", "global"), ("leash", 0.0)))
+    exact = dataclasses.replace(normal, options=(("precision", "float32"),))
     mixed = tuple(scale.sizes(*range(2, 9)))
     yield Part("rest-global", (at_rest,), (evaluated(agents=sizes),), "lego, rest global")
     yield Part("paper-setup", (paper,), (evaluated(agents=sizes),), "lego, rest global, no leash")
+    yield Part("float32", (exact,), (evaluated(agents=sizes),), "lego, float32 throughout")
     yield Part("rest-equivariant", (normal,), (many,), "lego, four agents")
     both = Training(Spread(agents=max(mixed), sizes=mixed), "lego", 5_000_000)
     yield Part("mixed-sizes", (both,), (many,), "lego, 2 to 8 agents mixed")

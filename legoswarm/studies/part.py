@@ -62,6 +62,7 @@ class Training:
     start: Training | None = None  # warm-start from this one
     seeds: int | None = None  # another number than the study's
     options: tuple[tuple[str, Any], ...] = ()  # of the policy, where they differ from the defaults
+    alone: bool = False  # nothing else trains on the machine meanwhile: what is timed
 
     def config(self, scale: Scale, seeds: int, runs: Path) -> RunConfig:
         """The run's configuration."""

@@ -186,9 +186,10 @@ def train(training: Training, shop: Workshop) -> RunFolder:
     path = shop.runs / training.folder(shop.scale, shop.seeds)
     folder = RunFolder(path)
     if not (path / "config.json").exists():
-        return start_run(config, path, shop.command)
+        return start_run(config, path, shop.command, alone=training.alone)
     rows = folder.read_metrics()
-    return folder if rows and rows[-1]["iteration"] == config.train.iterations else resume_run(path)
+    finished = rows and rows[-1]["iteration"] == config.train.iterations
+    return folder if finished else resume_run(path, alone=training.alone)
 
 
 def learning(folder: RunFolder, training: Training) -> dict[str, Any]:
