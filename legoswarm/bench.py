@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
+import os
 import resource
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from legoswarm.learn.defaults import mappo_config, policy_config
 from legoswarm.learn.folder import environment, turn
+from legoswarm.learn.programs import FOLDER, Programs
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import count_parameters, decide, make_policies
 from legoswarm.policies.act import Swarm
@@ -114,11 +117,10 @@ def training_speeds(groups: Sequence[tuple[list[TrainConfig], TrainConfig, int]]
 
 def prepare(config: TrainConfig, seeds: int) -> Program:
     """All that happens before the first step: the initial state, and the compiled program that advances it."""
-    program = make_train(config)
-    keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
-    advance = jax.jit(lambda state, count: over_seeds(lambda one: program.advance(one, count))(state))
-    state = on_cpu(jax.jit(jax.vmap(lambda key: program.init(key))), keys)
-    return state, advance.lower(state, jnp.array(1)).compile()
+    programs = Programs(config, range(seeds))
+    state = programs.first_state()
+    programs.compile(state, measuring=False)
+    return state, programs.advance
 
 
 def prepare_timed(config: TrainConfig, seeds: int) -> tuple[Program, dict[str, float]]:
@@ -137,9 +139,9 @@ def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None
     Unless the program is `ready`, also the seconds of preparing it, cold and with the compilation cache.
     """
     (state, compiled), times = prepare_timed(config, seeds) if ready is None else (ready, {})
-    state, _ = compiled(state, jnp.array(2))
+    state, _ = compiled(state, 2)
     jax.block_until_ready(state)
-    seconds, _ = _timed(lambda: compiled(state, jnp.array(config.iterations)))
+    seconds, _ = _timed(lambda: compiled(state, config.iterations))
     steps = config.iterations * config.mappo.batch * seeds
     layout = config.task.layout
     parameters = count_parameters(make_policies(config.policy, layout, key=jax.random.key(0)))
@@ -167,8 +169,7 @@ def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int
     """Wall-clock seconds, compilation included, until the mean over seeds of the primary figure reaches `target`."""
     started = time.monotonic()
     program = make_train(config)
-    keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
-    state = on_cpu(jax.jit(jax.vmap(lambda key: program.init(key))), keys)
+    state = Programs(config, range(seeds)).first_state()
 
     @jax.jit
     def onward(state: Any, count: Any) -> Any:
@@ -292,10 +293,10 @@ def _timed(fun: Callable[[], Any]) -> tuple[float, Any]:
 
 @contextlib.contextmanager
 def _fresh_cache() -> Iterator[None]:
-    """An empty compilation cache for a while."""
+    """Empty caches for a while: of compiled programs, JAX's and this package's."""
     before = jax.config.values["jax_compilation_cache_dir"]
     jax.clear_caches()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {FOLDER: f"{folder}/programs"}):
         jax.config.update("jax_compilation_cache_dir", folder)
         compilation_cache.reset_cache()
         try:

@@ -435,10 +435,10 @@ def _free_folder(parent: Path, stem: str) -> Path:
 
 
 def _use_compilation_cache() -> None:
-    """Keep compiled programs between runs, in the user's cache folder unless JAX is told otherwise."""
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(home / "legoswarm" / "jax")
+    """Keep compiled programs between runs, in the user's cache folder unless the environment says otherwise."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "legoswarm"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(home / "jax"))
+    os.environ.setdefault("LEGOSWARM_PROGRAMS", str(home / "programs"))
     # XLA's log would doubt each program it finds there, for features that no CPU has (jax-ml/jax#38445).
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

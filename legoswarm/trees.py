@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import jax
@@ -36,6 +35,18 @@ def rebuild(skeleton: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
     return jax.tree_util.tree_unflatten(treedef, leaves)
 
 
+def raw_leaves(tree: Any) -> list[Any]:
+    """The leaves; random keys as their raw bits."""
+    return [_raw(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def from_raw(skeleton: Tree, leaves: list[Any]) -> Tree:
+    """The tree of `skeleton` with such leaves."""
+    likes, treedef = jax.tree.flatten(skeleton)
+    pairs = zip(likes, leaves, strict=True)
+    return treedef.unflatten([jax.random.wrap_key_data(leaf) if _is_key(like) else leaf for like, leaf in pairs])
+
+
 def over_seeds(fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`fun` of a tree, applied to trees stacked over seeds, in one program.
 
@@ -59,13 +70,6 @@ def on_cpu(fun: Callable[..., Tree], *args: Any) -> Tree:
         cpu = home
     with jax.default_device(cpu):
         return jax.device_put(fun(*jax.device_put(args, cpu)), home)
-
-
-def compile_together(*calls: tuple[Any, ...]) -> list[Callable[..., Any]]:
-    """Jitted functions with examples of their arguments, compiled side by side: XLA leaves Python's lock alone."""
-    with ThreadPoolExecutor() as pool:
-        jobs = [pool.submit(lambda fun=fun, args=args: fun.lower(*args).compile()) for fun, *args in calls]
-    return [job.result() for job in jobs]
 
 
 def _raw(leaf: Any) -> Any:

@@ -19,7 +19,7 @@ from tiny import TINY, Yard
 
 from legoswarm.cli import main
 from legoswarm.files import FileError, read_arrays, write_arrays
-from legoswarm.learn import loop
+from legoswarm.learn import loop, programs
 from legoswarm.learn.folder import CHECKPOINT, RunConfig, RunFolder, turn
 from legoswarm.learn.loop import resume_run, start_run
 from legoswarm.learn.mappo import MappoConfig
@@ -356,7 +356,7 @@ def stop_before_the_first_update(monkeypatch):
 
         return program._replace(advance=interrupt, evaluate=no_figures)
 
-    monkeypatch.setattr(loop, "make_train", fake)
+    monkeypatch.setattr(programs, "make_train", fake)
 
 
 def no_figures(state, key, episodes):
@@ -390,7 +390,7 @@ def test_warm_start_with_another_team_size(uninterrupted, tmp_path, monkeypatch,
 
         return make_train(config)._replace(advance=advance, evaluate=no_figures)
 
-    monkeypatch.setattr(loop, "make_train", fake)
+    monkeypatch.setattr(programs, "make_train", fake)
     assert main(["train", "--resume", str(run)]) == 0
     assert "resumed" in capsys.readouterr().err
 
@@ -444,7 +444,9 @@ def quick(monkeypatch):
     def evaluate(state, key, episodes):
         return {"score": state.learners["agent"].policy.critic.bias + jax.random.normal(key, (episodes,)).mean()}
 
-    monkeypatch.setattr(loop, "make_train", lambda config: real._replace(init=init, advance=advance, evaluate=evaluate))
+    monkeypatch.setattr(
+        programs, "make_train", lambda config: real._replace(init=init, advance=advance, evaluate=evaluate)
+    )
     return RunConfig(config, seeds=(4, 7), evaluations=1, eval_episodes=2)
 
 

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from legoswarm.configs import to_json
 from legoswarm.files import FileError
 from legoswarm.learn.folder import RunConfig, RunFolder, environment, jsonable, turn
+from legoswarm.learn.programs import Programs
 from legoswarm.learn.progress import Progress
-from legoswarm.learn.train import CAUSES, TrainState, make_train
+from legoswarm.learn.train import CAUSES, TrainState
 from legoswarm.policies import Policies
 from legoswarm.policies.file import PolicyFile, load_policy, save_policy
-from legoswarm.trees import compile_together, on_cpu, over_seeds
 
 CHUNKS = 100  # how often a run reports; a chunk is one call of the compiled program
 CHECKPOINT_SECONDS = 20.0
@@ -38,11 +37,11 @@ def start_run(
     What is timed trains `alone`: it waits, compiled, until no other run trains on this machine.
     """
     warm = _warm_start(config) if config.start else None
-    jax.eval_shape(make_train(config.train).init, jax.random.key(0))  # what refuses the task does so now
+    programs = Programs(config.train, config.seeds, config.eval_episodes, warm)  # refuses before a folder is made
     folder = RunFolder(out)
     folder.create(config, command)
     with folder.held():
-        _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds, alone=alone)
+        _run(config, folder, programs, quiet=quiet, checkpoint_seconds=checkpoint_seconds, alone=alone)
     return folder
 
 
@@ -54,7 +53,8 @@ def resume_run(
     config = folder.read_config()
     with folder.held():
         warm = _warm_start(config) if config.start and not folder.has_checkpoint() else None
-        _run(config, folder, warm, quiet=quiet, checkpoint_seconds=checkpoint_seconds, alone=alone)
+        programs = Programs(config.train, config.seeds, config.eval_episodes, warm)
+        _run(config, folder, programs, quiet=quiet, checkpoint_seconds=checkpoint_seconds, alone=alone)
     return folder
 
 
@@ -75,18 +75,11 @@ def _warm_start(config: RunConfig) -> Policies:
 
 
 def _run(
-    config: RunConfig, folder: RunFolder, warm: Policies | None, *, quiet: bool, checkpoint_seconds: float, alone: bool
+    config: RunConfig, folder: RunFolder, programs: Programs, *, quiet: bool, checkpoint_seconds: float, alone: bool
 ) -> None:
     train = config.train
-    program = make_train(train)
-    keys = jax.vmap(jax.random.key)(jnp.array(config.seeds))
-    init = jax.jit(lambda keys, warm: jax.vmap(program.init, in_axes=(0, None if warm is None else 0))(keys, warm))
-    advance = jax.jit(lambda state, count: over_seeds(lambda one: program.advance(one, count))(state))
-    measure = jax.jit(
-        lambda state, key: over_seeds(lambda one: program.evaluate(one, key, config.eval_episodes))(state)
-    )
-    checkpoint = folder.load_checkpoint(jax.eval_shape(init, keys, warm))
-    state = on_cpu(init, keys, warm) if checkpoint is None else checkpoint
+    checkpoint = folder.load_checkpoint(programs.skeleton)
+    state = programs.first_state() if checkpoint is None else checkpoint
     done = _iteration(state)
     healthy = np.asarray(state.healthy)
     if healthy.any():
@@ -99,7 +92,7 @@ def _run(
 
     def publish(state: TrainState, done: int) -> dict[str, Any]:
         """Evaluate a state and write its policy file."""
-        figures = jax.device_get(measure(state, jax.random.key(done)))
+        figures = jax.device_get(programs.measure(state, done))
         write_policy(folder, config, state, figures)
         return jsonable(figures)
 
@@ -109,14 +102,14 @@ def _run(
         try:
             started = time.monotonic()
             if ahead := [b for b in boundaries if b > done]:
-                advance, measure = compile_together((advance, state, jnp.array(1)), (measure, state, jax.random.key(0)))
+                programs.compile(state)
             preparing = time.monotonic() - started
             while_training.enter_context(turn(alone=alone))
             for boundary in ahead:
                 if not healthy.any():
                     break
                 started = time.monotonic()
-                after, metrics = jax.block_until_ready(advance(state, jnp.array(boundary - done)))
+                after, metrics = jax.block_until_ready(programs.advance(state, boundary - done))
                 seconds, preparing = preparing + time.monotonic() - started, 0.0
                 steps = (boundary - done) * train.mappo.batch
                 row = {

@@ -114,6 +114,11 @@ def policy_names() -> list[str]:
     return sorted(_BUILDERS)
 
 
+def policy_home(name: str) -> str:
+    """The module that builds a policy."""
+    return _BUILDERS[name].__module__
+
+
 def make_policies(config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) -> Policies:
     """A fresh policy for each controlled role."""
     if config.policy not in _BUILDERS:

@@ -122,6 +122,11 @@ def register_encoder(name: str, build: Callable[..., SetEncoder]) -> None:
     _ENCODERS[name] = build
 
 
+def encoder_home(name: str) -> str:
+    """The module that builds a set encoder; empty if nobody does."""
+    return _ENCODERS[name].__module__ if name in _ENCODERS else ""
+
+
 def make_encoder(config: PolicyConfig, *, key: PRNGKeyArray) -> SetEncoder:
     """The set encoder that the configuration names."""
     if config.encoder not in _ENCODERS:

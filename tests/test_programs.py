@@ -1,0 +1,134 @@
+"""Compiled programs kept between runs: found again only where nothing that decides them has changed."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import Yard
+
+from legoswarm.learn import programs
+from legoswarm.learn.mappo import MappoConfig
+from legoswarm.learn.programs import FOLDER, Programs
+from legoswarm.learn.train import TrainConfig, make_train
+from legoswarm.policies import PolicyConfig, policy
+from legoswarm.tasks import Spread
+
+MAPPO = MappoConfig(envs=4, rollout=5, epochs=1, minibatches=1)
+CONFIG = TrainConfig(Spread(agents=2), PolicyConfig(policy="mappo", width=8), MAPPO, steps=200)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, str(tmp_path / "kept"))
+    return tmp_path / "kept"
+
+
+def outcome(config=CONFIG, seeds=(3, 5)):
+    """Two iterations and a measurement."""
+    run = Programs(config, seeds, episodes=2)
+    state = run.first_state()
+    run.compile(state)
+    state, metrics = run.advance(state, 2)
+    leaves = (
+        jax.tree.map(jax.random.key_data, state.key),
+        state.learners,
+        metrics,
+        run.measure(state, 1),
+    )
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(leaves)]
+
+
+def kept(folder):
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} if folder.exists() else {}
+
+
+def test_found_again_and_the_same(folder, monkeypatch):
+    first = outcome()
+    files = kept(folder)
+    assert len(files) == 3  # beginning, advancing, measuring
+
+    def refuse(*_):
+        raise AssertionError("traced again")
+
+    monkeypatch.setattr(
+        programs, "make_train", lambda config: make_train(config)._replace(advance=refuse, evaluate=refuse)
+    )
+    for one, two in zip(first, outcome(), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert kept(folder) == files
+
+
+def test_a_damaged_file_is_made_anew(folder):
+    first = outcome()
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:100])
+    for one, two in zip(first, outcome(), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert all(path.stat().st_size > 1000 for path in folder.iterdir())
+
+
+def other(**changes):
+    return lambda monkeypatch: dataclasses.replace(CONFIG, **changes)
+
+
+def other_source(monkeypatch):
+    monkeypatch.setattr(programs, "_surroundings", lambda: ["another source"])
+    return CONFIG
+
+
+def other_environment(name, value):
+    def change(monkeypatch):
+        monkeypatch.setenv(name, value)
+        return CONFIG
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        other_source,
+        other_environment("LEGOSWARM_KERNELS", "interpret"),
+        other_environment("XLA_FLAGS", "--xla_cpu_enable_fast_math=false"),
+        other(steps=400),
+        other(task=Spread(agents=2, start="left")),
+        other(policy=PolicyConfig(policy="mappo", width=16)),
+        other(mappo=dataclasses.replace(MAPPO, lr=1e-3)),
+    ],
+)
+def test_what_decides_a_program_is_in_its_name(folder, monkeypatch, change):
+    def name(config):
+        return Programs(config, (0,))._file("_advance", [jnp.zeros(3)])
+
+    before = name(CONFIG)
+    assert name(CONFIG) == before
+    assert name(change(monkeypatch)) != before
+
+
+def test_shapes_are_in_its_name(folder):
+    names = {Programs(CONFIG, (0,))._file("_advance", [jnp.zeros(n, t)]) for n in (2, 3) for t in ("float32", "int32")}
+    assert len(names) == 4
+
+
+def test_precision_around_a_run_is_in_its_name(folder):
+    run = Programs(CONFIG, (0,))
+    before = run._file("_advance", [])
+    with jax.default_matmul_precision("highest"):
+        assert run._file("_advance", []) != before
+
+
+def test_the_users_own_are_not_kept(folder, monkeypatch):
+    outcome(dataclasses.replace(CONFIG, task=Yard()))
+    assert kept(folder) == {}
+    monkeypatch.setitem(policy._BUILDERS, "own", lambda *args, key: policy._BUILDERS["mappo"](*args, key=key))
+    outcome(dataclasses.replace(CONFIG, policy=PolicyConfig(policy="own", width=8)))
+    assert kept(folder) == {}
+
+
+def test_nothing_is_kept_unless_asked(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, "")
+    monkeypatch.chdir(tmp_path)
+    outcome()
+    assert list(tmp_path.iterdir()) == []
