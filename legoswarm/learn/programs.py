@@ -106,7 +106,9 @@ class Programs:
         with contextlib.suppress(Exception):  # whatever is wrong with the file: it is made anew
             return export.deserialize(bytearray(path.read_bytes())).call
         try:
-            traced = export.export(jax.jit(fun), disabled_checks=UNCHECKED)(*args)
+            [device] = jax.tree.leaves(args)[0].devices()
+            where = ["cpu"] if device.platform == "cpu" else None  # the first state is made there, beside a GPU too
+            traced = export.export(jax.jit(fun), platforms=where, disabled_checks=UNCHECKED)(*args)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, bytes(traced.serialize()))
         except (OSError, ValueError, NotImplementedError):  # no room, or a program that JAX cannot keep

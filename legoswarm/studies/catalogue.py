@@ -109,7 +109,7 @@ def starts(scale: Scale) -> Iterable[Part]:
 
 def beyond(scale: Scale) -> Iterable[Part]:
     """The frame at rest, mixed team sizes, large teams, the real mpe2."""
-    sizes, many = scale.sizes(2, 3, 4, 5, 6), evaluated(agents=scale.sizes(*MANY))
+    sizes, many = scale.sizes(2, 3, 4, 5, 6), evaluated(agents=scale.sizes(*MANY), at_most=100)
     normal = four(scale, "lego")
     at_rest = dataclasses.replace(normal, options=(("rest", "global"),))
     paper = dataclasses.replace(normal, options=(("rest", "global"), ("leash", 0.0)))
