@@ -157,6 +157,9 @@ def _train(args: argparse.Namespace) -> None:
         config = RunConfig(train, tuple(range(first, first + count)), **given)
         out = args.out or _free_folder(Path("runs"), f"{task.name}-{policy.policy}")
         folder = start_run(config, out, args.command_line, checkpoint_seconds=pause)
+    file = load_policy(folder.path)
+    if set(file.notes["diverged"]) == set(file.seeds):
+        raise ValueError(f"every seed has diverged; their last good state is in {folder.path}")
     sys.stderr.write(f"the policy is in {folder.path}; try: legoswarm eval {folder.path}\n")
 
 
@@ -305,6 +308,7 @@ def _bench_options(parser: Parser) -> None:
         "--compile-apart", action=argparse.BooleanOptionalAction, default=True,
         help="compile one program after the other and say how long each took (default)",
     )  # fmt: skip
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="where (default: what JAX prefers)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--out", metavar="FILE", help="write JSON into this file, row by row")
     add_options(parser, MappoConfig, "optimiser")
@@ -312,9 +316,16 @@ def _bench_options(parser: Parser) -> None:
 
 
 def _bench(args: argparse.Namespace) -> None:
+    import jax
+
     from legoswarm.bench import bench, format_bench
     from legoswarm.files import write_json
     from legoswarm.learn.mappo import MappoConfig
+
+    if args.device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    if args.device and jax.default_backend() != args.device:
+        raise ValueError(f"JAX does not find a {args.device.upper()} here")
 
     def keep(report: dict[str, object]) -> None:
         if args.out:

@@ -86,3 +86,10 @@ def test_acting_among_many_and_among_the_nearest():
     rows = [bench.acting_time("zoo:spread", 40, nearest, calls=8) for nearest in (0, 4)]
     assert [row["nearest"] for row in rows] == [0, 4]
     assert all(0 < row["median_milliseconds"] <= row["largest_milliseconds"] for row in rows)
+
+
+def test_a_device_that_is_not_there(capsys):
+    assert main(["bench", "--device", "gpu"]) == 2
+    assert "does not find a GPU" in capsys.readouterr().err
+    assert main(["bench", "--device", "cpu", "--worlds", "4", "--agents", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hardware"]["device"].startswith("cpu")

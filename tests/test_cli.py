@@ -40,6 +40,7 @@ def policies(tmp_path_factory):
     save_small(folder / "tag", Tag(**short), seeds=(0, 1))
     save_small(folder / "other", Tag(**short), seeds=(5,))
     save_small(folder / "arena", Tag(**short, arena=True))
+    save_small(folder / "open", Tag(**short, occlusion=False))
     (folder / "damaged").mkdir()
     (folder / "damaged" / "policy.safetensors").write_bytes(b"nothing")
     (folder / "damaged" / "policy.json").write_text("{}")
@@ -184,6 +185,7 @@ REFUSED = {
     "eval tag --pursuers @spread --evaders @tag": "spread was trained on spread, not on tag",
     "eval tag --pursuers @tag --evaders @spread": "spread was trained on spread, not on tag",
     "eval tag --pursuers @tag --evaders @arena": "must know the same roles",
+    "eval tag --pursuers @tag --evaders @open": "they live in different worlds: occlusion True and False",
     "eval tag --pursuers @tag --evaders nowhere": "nowhere does not exist",
     "eval tag --pursuers @tag --evaders @tag --agents 3": "use --teams",
     "eval tag --pursuers @tag --evaders @other --seed 1": "no seed 1 in this policy; it has 5",

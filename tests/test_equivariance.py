@@ -222,19 +222,20 @@ def test_padding(slots, padded, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("acting", [True, False], ids=["actions", "values"])
-@pytest.mark.parametrize("name", ["zoo:spread", "zoo:spread-mpe2"])
-def test_after_training(name, acting):
+@pytest.mark.parametrize(("name", "layout"), [("zoo:spread", SPREAD), ("zoo:spread-mpe2", SPREAD), ("zoo:tag", TAG)])
+def test_after_training(name, layout, acting):
     """The zoo's policies at a team size they were not trained with; the box of mpe2 is left out."""
     file = load_policy(name)
-    run = compiled(file.one(), SPREAD, acting)
+    assert file.layout.slots != layout.slots
+    run = compiled(file.one(), layout, acting)
     rng = np.random.default_rng(3)
     for mirror in (False, True):
         turn, shift = orthogonal(rng.uniform(-math.pi, math.pi), mirror), rng.uniform(-10, 10, 2)
-        scenes = [random_scene(rng, SPREAD) for _ in range(100)]
+        scenes = [random_scene(rng, layout) for _ in range(100)]
         moved, orders = zip(*(permute(transform(s, turn, shift), rng) for s in scenes), strict=True)
         before, after = (np.asarray(run(stack(group)), float) for group in (scenes, moved))
         before = before @ turn.T if acting else before
-        expected = np.stack([r[order[: SPREAD.agents]] for r, order in zip(before, orders, strict=True)])
+        expected = np.stack([r[order[: layout.agents]] for r, order in zip(before, orders, strict=True)])
         check(after, expected, compared_agents(moved, file.config.axis, mirror))
 
 

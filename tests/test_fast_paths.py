@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scenes import SPREAD, TAG, random_scene, stack
 
+from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import PolicyConfig, RolePolicy, fused, make_policies
 from legoswarm.policies.fused import MANY, attention, normalise, plain_attention, plain_normalise
@@ -126,6 +127,20 @@ def largest(jaxpr):
             if hasattr(inner, "eqns"):
                 sizes.append(largest(inner))
     return max(sizes)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_nothing_in_training_grows_with_the_cube_of_the_team(backend, monkeypatch):
+    """Twice the agents: each of them sees twice as many, so arrays may be four times as large, but not eight."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    mappo = MappoConfig(envs=2, rollout=2, epochs=1, minibatches=1)
+
+    def size(agents):
+        program = make_train(TrainConfig(Spread(agents=agents), PolicyConfig(width=8, heads=4), mappo))
+        state = jax.eval_shape(program.init, jax.random.key(0))
+        return largest(jax.make_jaxpr(program.advance)(state, jnp.array(1)).jaxpr)
+
+    assert 3.5 < size(256) / size(128) < 4.5
 
 
 @pytest.mark.parametrize("policy", ["lego", "mappo-local"])

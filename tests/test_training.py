@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tiny import FAST, TINY, Yard, compiled, random_policies
 
+from legoswarm.cli import main
 from legoswarm.learn.folder import RunConfig, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
 from legoswarm.learn.mappo import MappoConfig
@@ -223,6 +224,19 @@ def test_a_diverged_run_does_not_go_on(diverged, capsys):
     resume_run(folder.path)
     assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
     assert f"resumed {folder.path} at step" in capsys.readouterr().err
+    assert main(["train", "--resume", str(folder.path)]) == 2
+    assert "every seed has diverged; their last good state is in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("evaluations", [1, 3, 7, 40])
+def test_as_many_evaluations_as_asked(evaluations, tmp_path):
+    """Evenly spread, the last one at the end; at most one for each report."""
+    train = TrainConfig(Yard(), TINY, TRAIN.mappo, steps=20 * 11)
+    folder = start_run(RunConfig(train, evaluations=evaluations, eval_episodes=2), tmp_path / "run", quiet=True)
+    evaluated = [row["iteration"] for row in folder.read_metrics() if "eval" in row]
+    assert len(evaluated) == min(evaluations, 11)
+    assert evaluated[-1] == 11
+    assert max(np.diff([0, *evaluated])) - min(np.diff([0, *evaluated])) <= 1
 
 
 def test_metrics_are_numbers_or_null(diverged):

@@ -157,6 +157,11 @@ def _opponents(name: str, opponents: dict[str, str]) -> dict[str, PolicyFile]:
         known = [files[r].layout for r in (roles[0], role)]
         if known[0].roles != known[1].roles or role not in file.policies:
             raise FileError(f"policies that meet must know the same roles, not {known[0].roles} and {known[1].roles}")
+    first, *others = (file.task for file in files.values())
+    for other in others:
+        for setting in sorted(set(first) - set(size_fields(make_task(name)))):
+            if first[setting] != other.get(setting):
+                raise ValueError(f"they live in different worlds: {setting} {first[setting]} and {other.get(setting)}")
     return files
 
 

@@ -86,8 +86,8 @@ def _run(
         folder.trim_metrics(done)
     chunk = max(train.iterations // CHUNKS, 1)
     boundaries = sorted({*range(chunk, train.iterations, chunk), train.iterations})
-    every = max(len(boundaries) // config.evaluations, 1)
-    evaluations = {*boundaries[every - 1 :: every], train.iterations}
+    points = min(config.evaluations, len(boundaries))
+    evaluations = {boundaries[len(boundaries) * (point + 1) // points - 1] for point in range(points)}
     saved = time.monotonic()
 
     def publish(state: TrainState, done: int) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _run(
             progress.say(f"resumed {folder.path} at step {done * train.mappo.batch:,}")
         try:
             started = time.monotonic()
-            if ahead := [b for b in boundaries if b > done]:
+            if ahead := [b for b in boundaries if b > done and healthy.any()]:
                 programs.compile(state)
             preparing = time.monotonic() - started
             while_training.enter_context(turn(alone=alone))

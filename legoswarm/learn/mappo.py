@@ -20,16 +20,16 @@ from legoswarm.scene import Scene
 
 @dataclasses.dataclass(frozen=True)
 class MappoConfig:
-    """Hyper-parameters of the optimiser."""
+    """Hyper-parameters of the optimiser; the defaults are LEGO's."""
 
     envs: int = option(128, "worlds side by side")
     rollout: int = option(25, "steps between updates")
-    epochs: int = option(5, "passes over each rollout")
+    epochs: int = option(3, "passes over each rollout")
     minibatches: int = option(4, "parts of each pass")
-    lr: float = option(6e-4, "learning rate")
+    lr: float = option(1.2e-3, "learning rate")
     anneal: bool = option(True, "let the learning rate fall linearly to zero")
     clip: float = option(0.2, "clipping range of policy and value")
-    entropy: float = option(0.01, "weight of the entropy bonus")
+    entropy: float = option(0.03, "weight of the entropy bonus")
     gamma: float = option(0.99, "discount")
     lam: float = option(0.95, "lambda of the advantage estimate")
     grad_norm: float = option(10.0, "largest gradient norm")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from legoswarm.studies.measures import agent_failure, evaluated, head_to_head, symmetries, trajectories
 from legoswarm.studies.part import Part, Scale, Training
@@ -22,11 +23,9 @@ class Study:
     parts: Callable[[Scale], Iterable[Part]]
 
 
-def spread(
-    method: str, agents: int, steps: float = 2e6, *, start: str = "uniform", protocol: str = "paper"
-) -> Training:
+def spread(method: str, agents: int, steps: float = 2e6, **task: Any) -> Training:
     """Training on Spread at one team size."""
-    return Training(Spread(agents=agents, start=start, protocol=protocol), method, int(steps))
+    return Training(Spread(agents=agents, **task), method, int(steps))
 
 
 def tag(method: str, steps: float = 5e6) -> Training:
@@ -99,12 +98,20 @@ def curriculum(scale: Scale) -> Iterable[Part]:
 
 
 def starts(scale: Scale) -> Iterable[Part]:
-    """Trained with agents on the left, landmarks anywhere; evaluated there, on the right, and anywhere."""
-    sides = tuple(evaluated(changes={"start": side}, label={"start": side}) for side in ("left", "right", "uniform"))
+    """Trained with agents on the left, landmarks anywhere; evaluated there, on the right, and anywhere.
+
+    The paper does not say where landmarks are; a variant has them on the agents' side, in training and evaluation.
+    """
+    places = ("left", "right", "uniform")
+    sides = tuple(evaluated(changes={"start": side}, label={"start": side}) for side in places)
+    both = tuple(evaluated(changes={"start": s, "landmark_start": s}, label={"start": s}) for s in places)
     for method in ("lego", "mappo-local", "mappo", *STEERABLE):
-        drawn = ("left", "right", "uniform") if method == "lego" else ()
+        drawn = places if method == "lego" else ()
         pictures = tuple(trajectories(f"starts {side}", start=side) for side in drawn)
         yield Part(method, (spread(method, scale.size(3), start="left"),), (*sides, *pictures))
+    for method in ("lego", "mappo-local", "mappo"):
+        trained = spread(method, scale.size(3), start="left", landmark_start="left")
+        yield Part(f"{method}-landmarks", (trained,), both, f"{method}, landmarks too")
 
 
 def beyond(scale: Scale) -> Iterable[Part]:
