@@ -12,7 +12,7 @@ from legoswarm.evaluate.episodes import play
 from legoswarm.policies import PolicyConfig, make_policies
 from legoswarm.scene import Layout
 from legoswarm.show import animate, draw_trajectories
-from legoswarm.show.draw import COLOURS, Failure, colours, view, visible_path
+from legoswarm.show.draw import COLOURS, Failure, colours, view, views, visible_path
 from legoswarm.tasks import Spread, Tag
 
 SPREAD = Spread(agents=3, sizes=(2,), horizon=5)  # the third agent and the third landmark do not exist
@@ -155,6 +155,16 @@ def test_the_view_holds_every_path_and_the_arena(tag):
     assert (low < -1.2).all()
     assert (high > 1.2).all()
     np.testing.assert_allclose(high[0] - low[0], high[1] - low[1])
+
+
+def test_who_went_far_away_does_not_make_the_other_panels_small(tag):
+    usual = visible_path(TAG, tag)
+    wide, lost = usual.copy(), usual.copy()
+    wide[2, 0], lost[2, 0] = [1.6, 0.0], [9.0, 0.0]
+    boxes = views(TAG, [usual, lost, wide])
+    np.testing.assert_array_equal(boxes[0], view(TAG, [usual, wide]))
+    np.testing.assert_array_equal(boxes[1], view(TAG, [lost]))
+    np.testing.assert_array_equal(boxes[2], boxes[0])
 
 
 def test_a_role_has_one_colour_in_every_picture():

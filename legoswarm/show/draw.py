@@ -68,14 +68,14 @@ def draw_trajectories(
             raise ValueError(f"{len(trajectories)} trajectories need as many {what}, not {len(given)}")
 
     paths = [visible_path(task, jax.device_get(trajectory)) for trajectory in trajectories]
-    box = view(task, paths)
+    boxes = views(task, paths)
     panel = 4.5 if len(paths) == 1 else 3.0  # inches
     columns = len(paths) if len(paths) <= 4 else min((4, 3), key=lambda columns: -len(paths) % columns)
     legend = 0.3  # inches below all panels
     titled = 0.2 if titles and any(titles) else 0.0  # inches above each panel
     figure, panels = grid(len(paths), columns, panel, titled, legend)
     for number, (axes, positions) in enumerate(zip(panels, paths, strict=True)):
-        style(axes, box)
+        style(axes, boxes[number])
         if titles:
             axes.set_title(titles[number], fontsize=10, color=INK, pad=5)
         _draw_paths(axes, task, positions)
@@ -142,6 +142,15 @@ def view(task: Task, paths: Sequence[Float[np.ndarray, "_ _ 2"]]) -> Float[np.nd
     high = np.fmax(REACH, np.fmax.reduce([np.fmax.reduce(p + radii, axis=(0, 1)) for p in paths]))
     centre, half = (low + high) / 2, 0.52 * (high - low).max()
     return np.stack([centre - half, centre + half])
+
+
+def views(task: Task, paths: Sequence[Float[np.ndarray, "_ _ 2"]]) -> list[Float[np.ndarray, "2 2"]]:
+    """A view for each of the panels of a figure: the same for all, but for those where somebody went far away."""
+    own = [view(task, [path]) for path in paths]
+    sides = np.array([box[1, 0] - box[0, 0] for box in own])
+    usual = sides <= 1.5 * np.median(sides)
+    shared = view(task, [path for path, fits in zip(paths, usual, strict=True) if fits])
+    return [shared if fits else box for box, fits in zip(own, usual, strict=True)]
 
 
 def style(axes: Axes, box: Float[np.ndarray, "2 2"]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from legoswarm.show.draw import INK, Failure, colours, entity_roles, view
+from legoswarm.show.draw import INK, Failure, colours, entity_roles, views
 from legoswarm.tasks import Task
 
 STYLE = """
@@ -78,13 +78,10 @@ def player(
 
     A step takes the 0.1 s that it takes in the task. A cross marks a failure from its step on.
     """
-    low, high = view(task, paths)
-    corner, side = (low[0], -high[1]), high[0] - low[0]
-    box = " ".join(f"{number:.3f}" for number in (*corner, side, side))
     panels = [
-        f'<div><svg viewBox="{box}" role="img" aria-label="{html.escape(title or "an episode")}">'
+        f'<div><svg viewBox="{_corner_and_sides(box)}" role="img" aria-label="{html.escape(title or "an episode")}">'
         f"{_shapes(task, path, failure)}</svg><span>{html.escape(title)}</span></div>"
-        for path, title, failure in zip(paths, titles, failures, strict=True)
+        for box, path, title, failure in zip(views(task, paths), paths, titles, failures, strict=True)
     ]
     films = json.dumps([_film(path[:, : task.layout.agents]) for path in paths], separators=(",", ":"))
     last = max(map(len, paths)) - 1
@@ -96,6 +93,11 @@ def player(
         f'<figure class="player" hidden><figcaption>{controls}</figcaption>\n<div>{"".join(panels)}</div>\n'
         f'<script type="application/json">{films}</script></figure>'
     )
+
+
+def _corner_and_sides(box: Float[np.ndarray, "2 2"]) -> str:
+    (left, _), (right, top) = box
+    return " ".join(f"{number:.3f}" for number in (left, -top, right - left, right - left))
 
 
 def _shapes(task: Task, path: Float[np.ndarray, "time entities 2"], failure: Failure | None) -> str:
