@@ -253,6 +253,13 @@ def _study_options(parser: Parser) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder of results (default: results/studies)")
     parser.add_argument("--list", action="store_true", help="say what there is and what is done; run nothing")
     parser.add_argument("--train-only", action="store_true", help="measure nothing: a later call does, on any machine")
+    parser.add_argument(
+        "--jobs",
+        type=whole,
+        default=1,
+        metavar="N",
+        help="so many parts at a time: while one trains, others compile (default: 1)",
+    )  # fmt: skip
     parser.set_defaults(run=_study)
 
 
@@ -266,7 +273,7 @@ def _study(args: argparse.Namespace) -> None:
     if args.list:
         print(list_studies(names, shop))
     else:
-        run_studies(names, shop, train_only=args.train_only)
+        run_studies(names, shop, train_only=args.train_only, jobs=args.jobs)
 
 
 def _report_options(parser: Parser) -> None:

@@ -234,6 +234,27 @@ def test_one_process_at_a_time(tmp_path):
     resume_run(folder.path, quiet=True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_studies_side_by_side_stop_together(command, tmp_path, number):
+    """Ctrl-C or a kill: the processes of the parts save what they have and end before the command does."""
+    runs = tmp_path / "runs"
+    words = (
+        f"study spread-3 --scale small --seeds 1 --methods mappo mappo-local --jobs 2 --runs {runs} --out {tmp_path}"
+    )
+
+    def both_train():
+        return len(list(runs.glob("*/checkpoint.safetensors"))) == 2
+
+    code, said = command([*words.split(), "--out", str(tmp_path / "out")]).stop(number, both_train)
+    assert code == 130, said
+    for log in runs.glob("*.log"):
+        assert "interrupted at step" in log.read_text()
+    for folder in runs.glob("spread*/"):
+        with RunFolder(folder).held():  # nobody is at it any more
+            assert load_policy(folder).seeds == (0,)
+
+
 @pytest.mark.parametrize("alone", [(False, False), (False, True), (True, False), (True, True)])
 def test_what_is_timed_runs_alone(alone, tmp_path, monkeypatch, capfd):
     """Two trainings share the machine; where one of the two is timed, the second one waits."""

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import threading
 from pathlib import Path
 
 import jax
@@ -61,6 +62,48 @@ def calls(monkeypatch):
 
 def result(shop, part):
     return json.loads((shop.out / "yards" / f"{part}.json").read_text())
+
+
+def test_several_processes_share_a_training(shop, calls, monkeypatch):
+    """While somebody else is at it: wait; then what is finished is taken, what was left is gone on with."""
+    monkeypatch.setattr(running, "PAUSE", 0.05)
+    said, path = [], shop.runs / YARD.folder(SCALE, 2)
+    monkeypatch.setattr(running, "say", said.append)
+    real = running.start_run
+
+    def beaten_to_it(config, out, *args, **kwargs):
+        """Another process begins the same run a moment before."""
+        RunFolder(out).create(config, "")
+        release = RunFolder(out).held()
+        release.__enter__()
+        threading.Timer(0.5, release.__exit__, (None, None, None)).start()
+        return real(config, out, *args, **kwargs)
+
+    monkeypatch.setattr(running, "start_run", beaten_to_it)
+    assert running.train(YARD, shop).path == path
+    assert len(said) == 1
+    assert "another process has begun" in said[0]
+    assert RunFolder(path).read_metrics()[-1]["iteration"] == 2
+    assert calls["resume_run"] > 2  # refused until the other one let go
+
+
+@pytest.mark.slow
+def test_parts_side_by_side(tmp_path, capfd):
+    """Two that need the same training, one that fails, at most two at a time."""
+    words = f"--scale tiny --runs {tmp_path / 'runs'} --out {tmp_path / 'out'} --methods mappo"
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "ood").write_text("")  # no folder: nothing can be written there
+    names = "generalization/mappo-3 run-time/mappo-3 ood/mappo"
+    assert main(f"study {names} {words} --jobs 2".split()) == 2
+    err = capfd.readouterr().err
+    assert "1 of 3 parts failed: ood/mappo" in err
+    assert "[3/3]" in err
+    for part in ("generalization/mappo-3", "run-time/mappo-3"):
+        assert f"{part} took" in err
+        assert json.loads((tmp_path / "out" / f"{part}.json").read_text())["command"].startswith(
+            f"legoswarm study {part}"
+        )
+    assert "step" in (tmp_path / "runs" / "generalization-mappo-3.log").read_text()
 
 
 def test_a_study_runs_through_once(shop, calls, monkeypatch):

@@ -31,6 +31,10 @@ from legoswarm.trees import named_leaves, rebuild
 CHECKPOINT = "checkpoint.safetensors"
 
 
+class Busy(FileError):
+    """Another process is at it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
     """A training run: what decides its result, and what it was started from."""
@@ -143,7 +147,7 @@ class RunFolder:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(folder)
-            raise FileError(f"another process is training in {self.path}") from None
+            raise Busy(f"another process is training in {self.path}") from None
         except OSError:
             pass  # a file system without locks
         try:

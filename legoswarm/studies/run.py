@@ -7,7 +7,6 @@ import datetime
 import itertools
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,10 +15,11 @@ from typing import Any
 import jax
 
 from legoswarm.files import FileError, read_json, write_json
-from legoswarm.learn.folder import RunFolder, environment
+from legoswarm.learn.folder import Busy, RunFolder, environment
 from legoswarm.learn.loop import resume_run, start_run
 from legoswarm.studies.catalogue import STUDIES
 from legoswarm.studies.part import SCALES, Part, Scale, Training
+from legoswarm.studies.queue import PAUSE, say, side_by_side
 from legoswarm.studies.results import part_file
 
 METHODS = ("lego", "mappo", "mappo-local", "mappo-gnn", "pic", "segnn")
@@ -36,6 +36,11 @@ class Workshop:
     out: Path
     methods: tuple[str, ...] = METHODS
     command: str = ""
+
+    def words(self) -> list[str]:
+        """The options of the command line that make it."""
+        places = ["--runs", str(self.runs), "--out", str(self.out)]
+        return ["--scale", self.scale.name, "--seeds", str(self.seeds), "--methods", *self.methods, *places]
 
     def parts(self, study: str) -> list[Part]:
         """The parts of a study that the chosen methods allow."""
@@ -103,43 +108,48 @@ def list_studies(names: Sequence[str], shop: Workshop) -> str:
     return "\n".join(lines)
 
 
-def run_studies(names: Sequence[str], shop: Workshop, *, train_only: bool = False) -> None:
+def run_studies(names: Sequence[str], shop: Workshop, *, train_only: bool = False, jobs: int = 1) -> None:
     """Do the parts that are not done yet; one that fails is named, and the others go on.
 
-    With `train_only` nothing is measured: a later call, on any machine that has the run folders, does that.
+    With `train_only` nothing is measured: a later call, on any machine that has the run folders, does that. With
+    several `jobs` each part has a process of its own.
     """
-    jobs = chosen_parts(names, shop)
-    if not jobs:
+    parts = chosen_parts(names, shop)
+    if not parts:
         raise ValueError(f"no part of {', '.join(names)} is left with the methods {', '.join(shop.methods)}")
-    waiting = [job for job in jobs if not shop.done(*job)]
-    _say(f"{len(jobs)} parts, {len(jobs) - len(waiting)} of them done; results in {shop.out}")
-    optimise = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", shop.scale.compile_fast)
-    try:
-        failed = _do_all(waiting, shop, train_parts if train_only else do_part)
-    finally:
-        jax.config.update("jax_disable_most_optimizations", optimise)
+    waiting = [part for part in parts if not shop.done(*part)]
+    say(f"{len(parts)} parts, {len(parts) - len(waiting)} of them done; results in {shop.out}")
+    if jobs > 1:
+        words = [*shop.words(), *(["--train-only"] if train_only else [])]
+        failed = side_by_side([f"{study}/{part.name}" for study, part in waiting], words, jobs, shop.runs)
+    else:
+        optimise = jax.config.read("jax_disable_most_optimizations")
+        jax.config.update("jax_disable_most_optimizations", shop.scale.compile_fast)
+        try:
+            failed = _do_all(waiting, shop, train_parts if train_only else do_part)
+        finally:
+            jax.config.update("jax_disable_most_optimizations", optimise)
     if failed:
         raise ValueError(f"{len(failed)} of {len(waiting)} parts failed: {', '.join(failed)}")
     if train_only:
-        _say("all trained; measure it with the same command without --train-only")
+        say("all trained; measure it with the same command without --train-only")
     else:
-        _say(f"all done; draw it with: legoswarm report --results {shop.out}")
+        say(f"all done; draw it with: legoswarm report --results {shop.out}")
 
 
 def _do_all(waiting: Sequence[tuple[str, Part]], shop: Workshop, do: Callable[[str, Part, Workshop], Any]) -> list[str]:
-    """The names of the parts that failed."""
+    """The names of the parts that failed, done one after the other."""
     failed = []
     for number, (study, part) in enumerate(waiting, 1):
-        _say(f"[{number}/{len(waiting)}] {study}/{part.name}")
+        say(f"[{number}/{len(waiting)}] {study}/{part.name}")
         started = time.monotonic()
         try:
             do(study, part, shop)
         except (ValueError, RuntimeError, FileError, MemoryError) as error:
             failed.append(f"{study}/{part.name}")
-            _say(f"{failed[-1]} failed: {' '.join(str(error).split())[:500]}")
+            say(f"{failed[-1]} failed: {' '.join(str(error).split())[:500]}")
         else:
-            _say(f"{study}/{part.name} took {time.monotonic() - started:.0f} s")
+            say(f"{study}/{part.name} took {time.monotonic() - started:.0f} s")
     return failed
 
 
@@ -179,14 +189,34 @@ def train_parts(study: str, part: Part, shop: Workshop) -> list[str]:
 
 
 def train(training: Training, shop: Workshop) -> RunFolder:
-    """The run folder of a training: finished already, resumed, or started; what it starts from comes first."""
+    """The run folder of a training: finished already, resumed, or started; what it starts from comes first.
+
+    Where another process is at it, this one waits until it is done, or goes on if the other one was stopped.
+    """
     if training.start is not None:
         train(training.start, shop)
-    config = training.config(shop.scale, shop.seeds, shop.runs)
     path = shop.runs / training.folder(shop.scale, shop.seeds)
+    said = False
+    while True:
+        try:
+            return _train_now(training, shop, path)
+        except Busy as busy:
+            if not said:
+                say(f"{busy}: waiting for it")
+            said = True
+            time.sleep(PAUSE)
+
+
+def _train_now(training: Training, shop: Workshop, path: Path) -> RunFolder:
+    config = training.config(shop.scale, shop.seeds, shop.runs)
     folder = RunFolder(path)
     if not (path / "config.json").exists():
-        return start_run(config, path, shop.command, alone=training.alone)
+        try:
+            return start_run(config, path, shop.command, alone=training.alone)
+        except FileError as error:
+            if isinstance(error, Busy) or not (path / "config.json").exists():
+                raise
+            raise Busy(f"another process has begun {path}") from None
     rows = folder.read_metrics()
     finished = rows and rows[-1]["iteration"] == config.train.iterations
     return folder if finished else resume_run(path, alone=training.alone)
@@ -219,8 +249,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
