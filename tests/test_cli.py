@@ -23,7 +23,15 @@ from tests.saved import save_small
 
 FIGURES = {
     "spread": ["return_2c", "return_1c", "distance", "collisions", "frame_flips"],
-    "tag": ["pursuer_return", "evader_return", "captures", "capture_share", "frame_flips"],
+    "tag": [
+        "pursuer_return",
+        "evader_return",
+        "captures",
+        "capture_share",
+        "hidden_share",
+        "evader_gap",
+        "frame_flips",
+    ],
 }
 TINY = ["--width", "8", "--depth", "0", "--heads", "2", "--envs", "4", "--rollout", "5", "--epochs", "1"]
 

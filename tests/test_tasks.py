@@ -437,9 +437,22 @@ class TestTag:
         assert figures["captures"] == 3
         assert figures["pursuer_return"] == 30
         np.testing.assert_allclose(figures["evader_return"], sum(evaders) / 2)
+        np.testing.assert_allclose(figures["evader_gap"], math.hypot(0.05, 0.13) / 2)  # half of the time they are at 0
+        assert figures["hidden_share"] == 0
         nothing = task.figures({name: np.zeros(2) for name in measure})
         assert nothing["capture_share"] == 0
         assert not task.terminated(state)
+
+    def test_who_is_hidden_from_whom(self):
+        """An obstacle hides one of two evaders from one of two pursuers; who is not there counts for nothing."""
+        task = Tag(pursuers=2, evaders=2, obstacles=1)
+        state = make_state([[-1.0, 0.0], [-1.0, 2.0], [1.0, 0.0], [1.0, 2.0], [0.0, 0.0]])
+        assert task.measure(state)["hidden_share"] == 0.25
+        assert Tag(pursuers=2, evaders=2, obstacles=1, occlusion=False).measure(state)["hidden_share"] == 0
+        alone = dataclasses.replace(state, exists=np.array([True, False, True, False, True]))
+        assert task.measure(alone)["hidden_share"] == 1
+        assert task.measure(alone)["evader_gap"] == 0
+        assert task.measure(state)["evader_gap"] == 2
 
     def test_boundary_penalty_is_mpe2s_formula(self):
         def bound(x):  # mpe2, simple_tag.py

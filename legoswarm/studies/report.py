@@ -41,8 +41,8 @@ summary { cursor: pointer; color: #555; }
 VERDICT_CLASSES = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}
 PRIMARY = ("return_2c", "pursuer_return", "captures_after")
 OTHERS = (
-    "return_1c", "distance", "collisions", "evader_return", "captures", "capture_share", "survivors_captures",
-    "capture_share_after", "frame_flips",
+    "return_1c", "distance", "collisions", "evader_return", "captures", "capture_share", "hidden_share", "evader_gap",
+    "survivors_captures", "capture_share_after", "frame_flips",
 )  # fmt: skip
 PLACES = ("agents", "pursuers", "evaders", "obstacles", "start", "limit", "engine", "failure")
 

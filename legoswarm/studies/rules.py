@@ -48,8 +48,10 @@ def compared(above: np.ndarray, below: np.ndarray, names: tuple[str, str]) -> Fi
 
 
 def _words(values: np.ndarray) -> str:
-    low, high = mean_interval(values)
-    return f"{values.mean():.1f} [{low:.1f}, {high:.1f}]" if len(values) > 1 else f"{values.mean():.1f} (one seed)"
+    (low, high), mean = mean_interval(values), values.mean()
+    digits = 1 if abs(mean) >= 2 else 3
+    spread = f"[{low:.{digits}f}, {high:.{digits}f}]" if len(values) > 1 else "(one seed)"
+    return f"{mean:.{digits}f} {spread}"
 
 
 def above(

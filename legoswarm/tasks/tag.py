@@ -121,30 +121,43 @@ class Tag:
     def scene(self, state: State) -> Scene:
         """Entities behind an obstacle are hidden, friend and foe; obstacles and the centre never are."""
         layout = self.layout
-        visible = jnp.ones((layout.agents, layout.entities), bool)
-        if self.occlusion and self.obstacles:
-            block = layout.block("obstacle")
-            agents, obstacles = state.position[: layout.agents], state.position[block]
-            hidden = occluded(agents, obstacles, state.exists[block], self.obstacle_radius)
-            visible = visible.at[:, : layout.agents].set(~hidden)
+        visible = jnp.ones((layout.agents, layout.entities), bool).at[:, : layout.agents].set(~self._hidden(state))
         return Scene(state.position, state.velocity, state.exists, visible, layout)
 
+    def _hidden(self, state: State) -> Bool[AnyArray, "agents agents"]:
+        """Which agents do not see each other."""
+        agents, block = state.position[: self.layout.agents], self.layout.block("obstacle")
+        if not (self.occlusion and self.obstacles):
+            return namespace(agents).zeros((len(agents), len(agents)), bool)
+        return occluded(agents, state.position[block], state.exists[block], self.obstacle_radius)
+
     def measure(self, state: State) -> dict[str, AnyArray]:
-        """Touching pairs, and the rewards of a pursuer and of the mean evader."""
+        """Touching pairs, the rewards of a pursuer and of the mean evader, who is hidden, how far apart evaders are."""
+        xp, chased = namespace(state.position), slice(self.pursuers, self.layout.agents)
         reward, exists = self.reward(state), state.exists[: self.layout.agents].astype(state.position.dtype)
         evaders = exists[self.pursuers :].sum()
+        pairs = exists[: self.pursuers, None] * exists[None, chased]
+        hidden = self._hidden(state)[: self.pursuers, chased].astype(exists.dtype)
+        mates = exists[chased, None] * exists[None, chased] * (1 - xp.eye(self.evaders, dtype=exists.dtype))
+        gaps = distances(state.position[chased], state.position[chased])
         return {
+            "hidden_share": (pairs * hidden).sum() / xp.maximum(pairs.sum(), 1.0),
+            "evader_gap": (mates * gaps).sum() / xp.maximum(mates.sum(), 1.0),
             "captures": self._touches(state).sum(),
             "pursuer_return": reward[: self.pursuers].max(),
-            "evader_return": reward[self.pursuers :].sum() / namespace(evaders).maximum(evaders, 1.0),
+            "evader_return": reward[self.pursuers :].sum() / xp.maximum(evaders, 1.0),
         }
 
     def figures(self, measures: dict[str, Any]) -> dict[str, Any]:
-        """One pursuer's return, the mean evader's, touching pair-steps, and whether there was any."""
+        """One pursuer's return, the mean evader's, touching pair-steps, whether there was any; means over the steps of
+        the share of pursuers and evaders that do not see each other and of the distance between evaders.
+        """
         totals = {name: values.sum() for name, values in measures.items()}
         return {
             "pursuer_return": totals["pursuer_return"],
             "evader_return": totals["evader_return"],
             "captures": totals["captures"],
             "capture_share": (totals["captures"] > 0).astype(totals["captures"].dtype),
+            "hidden_share": measures["hidden_share"].mean(),
+            "evader_gap": measures["evader_gap"].mean(),
         }
