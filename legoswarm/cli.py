@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -158,7 +159,7 @@ def _train(args: argparse.Namespace) -> None:
         out = args.out or _free_folder(Path("runs"), f"{task.name}-{policy.policy}")
         folder = start_run(config, out, args.command_line, checkpoint_seconds=pause)
     file = load_policy(folder.path)
-    if set(file.notes["diverged"]) == set(file.seeds):
+    if set(file.notes.get("diverged", ())) == set(file.seeds):
         raise ValueError(f"every seed has diverged; their last good state is in {folder.path}")
     sys.stderr.write(f"the policy is in {folder.path}; try: legoswarm eval {folder.path}\n")
 
@@ -454,9 +455,10 @@ def _free_folder(parent: Path, stem: str) -> Path:
 
 def _use_compilation_cache() -> None:
     """Keep compiled programs between runs, in the user's cache folder unless the environment says otherwise."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "legoswarm"
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(home / "jax"))
-    os.environ.setdefault("LEGOSWARM_PROGRAMS", str(home / "programs"))
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "legoswarm"
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(home / "jax"))
+        os.environ.setdefault("LEGOSWARM_PROGRAMS", str(home / "programs"))
     # XLA's log would doubt each program it finds there, for features that no CPU has (jax-ml/jax#38445).
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

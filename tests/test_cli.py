@@ -49,6 +49,7 @@ def policies(tmp_path_factory):
     save_small(folder / "other", Tag(**short), seeds=(5,))
     save_small(folder / "arena", Tag(**short, arena=True))
     save_small(folder / "open", Tag(**short, occlusion=False))
+    save_small(folder / "same", Tag(**{**short, "limit": "disc:8"}))
     (folder / "damaged").mkdir()
     (folder / "damaged" / "policy.safetensors").write_bytes(b"nothing")
     (folder / "damaged" / "policy.json").write_text("{}")
@@ -430,6 +431,9 @@ def test_eval_tag_and_head_to_head(cli):
     assert (code, err) == (0, "")
     meeting = read_rows(out)
     assert [row["seed"] for row in meeting] == [0, 1]
+    assert (
+        cli("eval tag --teams 1v2 --pursuers @tag --evaders @same --episodes 1")[0] == 0
+    )  # the default limit, in words
     assert meeting[0]["evader_return"] != alone[0]["evader_return"]
 
 

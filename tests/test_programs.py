@@ -1,6 +1,9 @@
 """Compiled programs kept between runs: found again only where nothing that decides them has changed."""
 
 import dataclasses
+import functools
+import hashlib
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -60,13 +63,49 @@ def test_found_again_and_the_same(folder, monkeypatch):
     assert kept(folder) == files
 
 
-def test_a_damaged_file_is_made_anew(folder):
+def cut(data):
+    return data[:100]
+
+
+def flip(data):
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+@pytest.mark.parametrize("damage", [cut, flip])
+def test_a_damaged_file_is_made_anew(folder, damage):
     first = outcome()
     for path in folder.iterdir():
-        path.write_bytes(path.read_bytes()[:100])
+        path.write_bytes(damage(path.read_bytes()))
     for one, two in zip(first, outcome(), strict=True):
         np.testing.assert_array_equal(one, two)
-    assert all(path.stat().st_size > 1000 for path in folder.iterdir())
+    for path in folder.iterdir():
+        data = path.read_bytes()
+        assert hashlib.sha256(data[32:]).digest() == data[:32]
+
+
+def test_what_was_changed_under_way_is_not_kept(folder, monkeypatch):
+    """The source on disk is no longer what was imported: later processes would take the old program for the new."""
+    monkeypatch.setattr(programs, "_source", lambda: "edited meanwhile")
+    outcome()
+    assert kept(folder) == {}
+
+
+def test_settings_of_the_thread_hold_for_both_programs(monkeypatch):
+    threads = []
+
+    def noted(config):
+        real = make_train(config)
+
+        def noting(fun):
+            return lambda *args: threads.append(threading.current_thread()) or fun(*args)
+
+        return real._replace(advance=noting(real.advance), evaluate=noting(real.evaluate))
+
+    monkeypatch.setattr(programs, "make_train", noted)
+    outcome()
+    assert threads
+    assert set(threads) == {threading.current_thread()}
 
 
 def other(**changes):
@@ -122,9 +161,18 @@ def test_precision_around_a_run_is_in_its_name(folder):
 def test_the_users_own_are_not_kept(folder, monkeypatch):
     outcome(dataclasses.replace(CONFIG, task=Yard()))
     assert kept(folder) == {}
-    monkeypatch.setitem(policy._BUILDERS, "own", lambda *args, key: policy._BUILDERS["mappo"](*args, key=key))
-    outcome(dataclasses.replace(CONFIG, policy=PolicyConfig(policy="own", width=8)))
-    assert kept(folder) == {}
+    build = policy._BUILDERS["mappo"]
+
+    @functools.wraps(build)
+    def own(*args, key):
+        return build(*args, key=key)
+
+    for name in ("own", "mappo"):
+        monkeypatch.setitem(policy._BUILDERS, name, own)
+        outcome(dataclasses.replace(CONFIG, policy=PolicyConfig(policy=name, width=8)))
+        assert kept(folder) == {}
+    monkeypatch.undo()
+    assert policy.own_policy("mappo")
 
 
 def test_nothing_is_kept_unless_asked(tmp_path, monkeypatch):

@@ -275,6 +275,12 @@ def test_what_is_timed_runs_alone(alone, tmp_path, monkeypatch, capfd):
     assert ("waiting for another run" in capfd.readouterr().err) == any(alone)
 
 
+def test_without_a_place_for_locks_nobody_waits(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with turn(alone=True), turn():
+        pass
+
+
 def test_only_runs_can_be_resumed(refuse, tmp_path):
     empty, file = tmp_path / "empty", tmp_path / "file"
     empty.mkdir()

@@ -44,7 +44,7 @@ def evaluate_policy(
         raise ValueError("at least one episode is needed")
     starts = EPISODE_SEED if episode_seed is None else episode_seed
     head_to_head = policy in task_names() or bool(opponents)
-    files = _opponents(policy, opponents or {}) if head_to_head else {"": load_policy(policy, nearest)}
+    files = _opponents(policy, opponents or {}, changes or {}) if head_to_head else {"": load_policy(policy, nearest)}
     file = next(iter(files.values()))
     task = _changed(file.make_task(), changes or {})
     if agents is None:
@@ -140,7 +140,7 @@ def _number(value: float) -> str:
     return f"{value:.{2 if abs(value) >= 1 else 3}f}"
 
 
-def _opponents(name: str, opponents: dict[str, str]) -> dict[str, PolicyFile]:
+def _opponents(name: str, opponents: dict[str, str], changes: dict[str, Any]) -> dict[str, PolicyFile]:
     """The policies that meet, by role, in the task's order of roles."""
     if name not in task_names():
         raise ValueError(f"head to head needs a task's name ({', '.join(task_names())}) first, not {name!r}")
@@ -157,12 +157,18 @@ def _opponents(name: str, opponents: dict[str, str]) -> dict[str, PolicyFile]:
         known = [files[r].layout for r in (roles[0], role)]
         if known[0].roles != known[1].roles or role not in file.policies:
             raise FileError(f"policies that meet must know the same roles, not {known[0].roles} and {known[1].roles}")
-    first, *others = (file.task for file in files.values())
+    first, *others = (_settings(_changed(file.make_task(), changes)) for file in files.values())
     for other in others:
-        for setting in sorted(set(first) - set(size_fields(make_task(name)))):
-            if first[setting] != other.get(setting):
-                raise ValueError(f"they live in different worlds: {setting} {first[setting]} and {other.get(setting)}")
+        for setting, value in first.items():
+            if value != other[setting]:
+                raise ValueError(f"they live in different worlds: {setting} {value} and {other[setting]}")
     return files
+
+
+def _settings(task: Task) -> dict[str, Any]:
+    """What a world is like, whoever is in it."""
+    fields = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}  # pyright: ignore[reportArgumentType]
+    return {name: fields[name] for name in fields if name not in size_fields(task)} | {"limit": task.action_limit}
 
 
 def _stacked_actors(file: PolicyFile, seed: int | None) -> tuple[Actors, tuple[int, ...]]:

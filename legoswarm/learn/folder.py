@@ -196,18 +196,18 @@ def turn(*, alone: bool = False) -> Iterator[None]:
 
     All of it is to be had once no other process of this user has a share, and shares once nobody has all of it.
     """
-    lock = os.open(Path(tempfile.gettempdir()) / f"legoswarm-{os.getuid()}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # no file system, or none with locks
+            path = Path(tempfile.gettempdir()) / f"legoswarm-{os.getuid()}.lock"
+            lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            held.callback(os.close, lock)
             try:
                 fcntl.flock(lock, kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 sys.stderr.write("waiting for another run on this machine: one of the two is timed\n")
                 fcntl.flock(lock, kind)
         yield
-    finally:
-        os.close(lock)
 
 
 def jsonable(values: dict[str, Any]) -> dict[str, Any]:

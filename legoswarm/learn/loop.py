@@ -100,11 +100,11 @@ def _run(
         if checkpoint is not None:
             progress.say(f"resumed {folder.path} at step {done * train.mappo.batch:,}")
         try:
-            started = time.monotonic()
+            started, preparing = time.monotonic(), 0.0
             if ahead := [b for b in boundaries if b > done and healthy.any()]:
                 programs.compile(state)
-            preparing = time.monotonic() - started
-            while_training.enter_context(turn(alone=alone))
+                preparing = time.monotonic() - started
+                while_training.enter_context(turn(alone=alone))
             for boundary in ahead:
                 if not healthy.any():
                     break

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib.metadata
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -28,8 +29,8 @@ from legoswarm.files import write_bytes
 from legoswarm.learn.folder import environment
 from legoswarm.learn.train import TrainConfig, TrainState, make_train
 from legoswarm.policies import Policies
-from legoswarm.policies.policy import policy_home
-from legoswarm.policies.sets import encoder_home
+from legoswarm.policies.policy import own_policy
+from legoswarm.policies.sets import own_encoder
 from legoswarm.trees import from_raw, on_cpu, over_seeds, raw_leaves
 
 FOLDER = "LEGOSWARM_PROGRAMS"  # the environment variable that names the folder; without it nothing is kept
@@ -57,13 +58,11 @@ class Programs:
         return from_raw(self.skeleton, leaves)
 
     def compile(self, state: TrainState, *, measuring: bool = True) -> None:
-        """Have the programs for such a state ready, made side by side: XLA leaves Python's lock alone."""
+        """Have the programs for such a state ready."""
         leaves = raw_leaves(state)
-        with ThreadPoolExecutor() as pool:
-            also = pool.submit(self._made_for, self._measure, leaves, jnp.array(0)) if measuring else None
-            self._made_for(self._advance, leaves, jnp.array(1))
-        if also:
-            also.result()
+        self._make(
+            (self._advance, leaves, jnp.array(1)), *([(self._measure, leaves, jnp.array(0))] if measuring else [])
+        )
 
     def advance(self, state: TrainState, count: int) -> tuple[TrainState, dict[str, Array]]:
         """So many iterations, and the means of their metrics."""
@@ -95,22 +94,41 @@ class Programs:
     def _made_for(self, fun: Callable[..., Any], *args: Any) -> Callable[..., Any]:
         """The program of a function for such arguments."""
         if fun.__name__ not in self._made:
-            self._made[fun.__name__] = jax.jit(self._traced(fun, *args)).lower(*args).compile()
+            self._make((fun, *args))
         return self._made[fun.__name__]
+
+    def _make(self, *calls: tuple[Any, ...]) -> None:
+        """Make programs of functions and arguments.
+
+        They are traced here, where JAX's settings of this thread hold, and compiled in threads, side by side: XLA
+        leaves Python's lock alone, and Python waits for its threads before it ends. An interrupt in the middle of a
+        compilation in this thread would end the process, and crash it, while XLA goes on.
+        """
+        with ThreadPoolExecutor() as pool:
+            making = {
+                fun.__name__: pool.submit(jax.jit(self._traced(fun, *args)).lower(*args).compile)
+                for fun, *args in calls
+            }
+            # Here, not when the pool ends: an interrupt while it joins a thread makes Python 3.11 forget the thread.
+            self._made |= {name: program.result() for name, program in making.items()}
 
     def _traced(self, fun: Callable[..., Any], *args: Any) -> Callable[..., Any]:
         """The function, or what was traced of it for such arguments, from its file or into it."""
         path = self._file(fun.__name__, args)
         if path is None:
             return fun
-        with contextlib.suppress(Exception):  # whatever is wrong with the file: it is made anew
-            return export.deserialize(bytearray(path.read_bytes())).call
+        with contextlib.suppress(OSError):
+            check, data = (whole := path.read_bytes())[:32], whole[32:]
+            if hashlib.sha256(data).digest() == check:  # a damaged one is made anew
+                return export.deserialize(bytearray(data)).call
         try:
             [device] = jax.tree.leaves(args)[0].devices()
             where = ["cpu"] if device.platform == "cpu" else None  # the first state is made there, beside a GPU too
             traced = export.export(jax.jit(fun), platforms=where, disabled_checks=UNCHECKED)(*args)
+            data = bytes(traced.serialize())
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(path, bytes(traced.serialize()))
+            if _source() == SOURCE:  # or else what was traced is not what the key says
+                write_bytes(path, hashlib.sha256(data).digest() + data)
         except (OSError, ValueError, NotImplementedError):  # no room, or a program that JAX cannot keep
             return fun
         return traced.call
@@ -118,8 +136,10 @@ class Programs:
     def _file(self, name: str, args: Any) -> Path | None:
         """Where the program is kept; None where it is not."""
         folder, task, policy = os.environ.get(FOLDER), self.config.task, self.config.policy
-        homes = (type(task).__module__, policy_home(policy.policy), encoder_home(policy.encoder))
-        if not folder or any(home.split(".")[0] != "legoswarm" for home in homes):
+        own = (
+            type(task).__module__.startswith("legoswarm.") and own_policy(policy.policy) and own_encoder(policy.encoder)
+        )
+        if not folder or not own:
             return None
         leaves = [f"{leaf.dtype}{leaf.shape}{getattr(leaf, 'weak_type', False)}" for leaf in jax.tree.leaves(args)]
         decides = [
@@ -141,12 +161,22 @@ class Programs:
         return Path(folder) / hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
-@functools.cache
-def _surroundings() -> list[Any]:
-    """What does not change while a process runs: the package's source, versions and the machine."""
+def _source() -> str:
+    """A hash of the package's source as it is now."""
     package = Path(__file__).resolve().parents[1]
     source = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         source.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes() + b"\0")
+    return source.hexdigest()
+
+
+SOURCE = _source()  # when it was imported: it may be changed while a process runs
+
+
+@functools.cache
+def _surroundings() -> list[Any]:
+    """What does not change while a process runs: the package's source, versions and the machine."""
     around = environment()
-    return [source.hexdigest(), around["versions"], around["hardware"], jax.devices()[0].client.platform_version]
+    steerable = [f"{each.name} {each.version}" for each in importlib.metadata.distributions(name="e3nn-jax")]
+    device = jax.devices()[0]
+    return [SOURCE, around["versions"], steerable, around["hardware"], device.client.platform_version]

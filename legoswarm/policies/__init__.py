@@ -13,6 +13,7 @@ from legoswarm.policies.policy import count_parameters as count_parameters
 from legoswarm.policies.policy import make_policies as make_policies
 from legoswarm.policies.policy import policy_names as policy_names
 from legoswarm.policies.policy import register_policy as register_policy
+from legoswarm.policies.policy import seal_policies
 from legoswarm.policies.segnn import build_segnn as build_segnn
 from legoswarm.policies.segnn import build_segnn_planar as build_segnn_planar
 from legoswarm.policies.segnn import to_planar as to_planar
@@ -20,3 +21,5 @@ from legoswarm.policies.sets import register_encoder as register_encoder
 from legoswarm.policies.team import Actors as Actors
 from legoswarm.policies.team import decide as decide
 from legoswarm.policies.team import world_actions as world_actions
+
+seal_policies()

@@ -173,6 +173,8 @@ def _run(kernel: Callable[..., None], shape: tuple[int, ...], samples: int, *arr
     from jax.experimental.pallas import triton as plgpu
 
     count = len(arrays[0])
+    if not count:
+        return jnp.zeros((0, *shape), arrays[0].dtype)
     padding = -count % samples
     if padding:
         arrays = tuple(jnp.pad(a, ((0, padding), *((0, 0),) * (a.ndim - 1))) for a in arrays)

@@ -86,6 +86,7 @@ def over_members(one: Callable[..., Any], scenes: Scene, role: str, *rows: Any) 
 Policies = dict[str, RolePolicy]  # one for each controlled role
 Builder = Callable[..., RolePolicy]
 _BUILDERS: dict[str, Builder] = {}
+_OWN: dict[str, Builder] = {}  # of the package
 _ONE_SIZE: set[str] = set()
 
 
@@ -114,9 +115,14 @@ def policy_names() -> list[str]:
     return sorted(_BUILDERS)
 
 
-def policy_home(name: str) -> str:
-    """The module that builds a policy."""
-    return _BUILDERS[name].__module__
+def seal_policies() -> None:
+    """What is registered by now comes with the package."""
+    _OWN.update(_BUILDERS)
+
+
+def own_policy(name: str) -> bool:
+    """Whether a policy comes with the package, and nobody has put another one in its place."""
+    return name in _OWN and _BUILDERS[name] is _OWN[name]
 
 
 def make_policies(config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) -> Policies:

@@ -114,7 +114,8 @@ def nearest(others: Entities, count: int) -> Entities:
     return jax.tree.map(lambda values: values[index], others)
 
 
-_ENCODERS: dict[str, Callable[..., SetEncoder]] = {"attention": Attention, "deepsets": DeepSets}
+_OWN: dict[str, Callable[..., SetEncoder]] = {"attention": Attention, "deepsets": DeepSets}  # of the package
+_ENCODERS = dict(_OWN)
 
 
 def register_encoder(name: str, build: Callable[..., SetEncoder]) -> None:
@@ -122,9 +123,9 @@ def register_encoder(name: str, build: Callable[..., SetEncoder]) -> None:
     _ENCODERS[name] = build
 
 
-def encoder_home(name: str) -> str:
-    """The module that builds a set encoder; empty if nobody does."""
-    return _ENCODERS[name].__module__ if name in _ENCODERS else ""
+def own_encoder(name: str) -> bool:
+    """Whether a set encoder comes with the package, and nobody has put another one in its place."""
+    return name in _OWN and _ENCODERS[name] is _OWN[name]
 
 
 def make_encoder(config: PolicyConfig, *, key: PRNGKeyArray) -> SetEncoder:

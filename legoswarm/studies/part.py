@@ -95,6 +95,7 @@ class Training:
             "seeds": list(config.seeds),
             "evaluations": [config.evaluations, config.eval_episodes],
             "start": self.start.content(scale, seeds) if self.start else None,
+            **({"alone": True} if self.alone else {}),
         }
 
 
