@@ -1,10 +1,15 @@
 """Lint, format, types, and that CI runs what the README says."""
 
+import importlib.metadata
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,3 +28,46 @@ def test_ci_runs_the_readmes_test_command():
     command = (ROOT / ".ci/run").read_text().splitlines()[-1]
     assert "pytest" in command
     assert command in (ROOT / "README.md").read_text().splitlines()
+
+
+PLAIN = """
+import json, os, sys
+
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in lacking:
+            raise ModuleNotFoundError(name)
+
+lacking = set(json.loads(sys.argv[2]))
+sys.meta_path.insert(0, Lacking())
+from legoswarm.cli import main
+words = "train spread --agents 2 --policy mappo --width 8 --envs 4 --rollout 5 --epochs 1 --minibatches 1 --steps 20"
+assert main([*words.split(), "--out", sys.argv[1]]) == 0
+assert main(["eval", sys.argv[1], "--episodes", "2"]) == 0
+assert len(os.listdir(os.environ["LEGOSWARM_PROGRAMS"])) == 3
+"""
+
+
+def test_a_plain_installation_is_enough(tmp_path):
+    """Training, keeping programs and evaluating, without any package that comes with the extras alone."""
+    allowed = needed("legoswarm")
+    owners = importlib.metadata.packages_distributions().items()
+    lacking = [name for name, those in owners if allowed.isdisjoint(map(canonicalize_name, those))]
+    assert {"onnx", "cflib", "pytest"} <= set(lacking)
+    env = {**os.environ, "LEGOSWARM_PROGRAMS": str(tmp_path / "kept")}
+    command = [sys.executable, "-c", PLAIN, str(tmp_path / "run"), json.dumps(lacking)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def needed(name, found=None):
+    """A distribution and all that it depends on without extras."""
+    found = set() if found is None else found
+    if canonicalize_name(name) in found:
+        return found
+    found.add(canonicalize_name(name))
+    for line in importlib.metadata.requires(name) or ():
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            needed(requirement.name, found)
+    return found

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 from tiny import Yard
 
 from legoswarm.learn import programs
@@ -88,6 +89,20 @@ def test_what_was_changed_under_way_is_not_kept(folder, monkeypatch):
     """The source on disk is no longer what was imported: later processes would take the old program for the new."""
     monkeypatch.setattr(programs, "_source", lambda: "edited meanwhile")
     outcome()
+    assert kept(folder) == {}
+
+
+@pytest.mark.parametrize("error", [ImportError, OSError, ValueError])
+def test_what_cannot_be_kept_runs_all_the_same(folder, monkeypatch, error):
+    def refuse(self):
+        raise error("no")
+
+    first = outcome()
+    for path in folder.iterdir():
+        path.unlink()
+    monkeypatch.setattr(export.Exported, "serialize", refuse)
+    for one, two in zip(first, outcome(), strict=True):
+        np.testing.assert_array_equal(one, two)
     assert kept(folder) == {}
 
 

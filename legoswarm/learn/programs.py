@@ -117,7 +117,7 @@ class Programs:
         path = self._file(fun.__name__, args)
         if path is None:
             return fun
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ImportError):
             check, data = (whole := path.read_bytes())[:32], whole[32:]
             if hashlib.sha256(data).digest() == check:  # a damaged one is made anew
                 return export.deserialize(bytearray(data)).call
@@ -129,7 +129,7 @@ class Programs:
             path.parent.mkdir(parents=True, exist_ok=True)
             if _source() == SOURCE:  # or else what was traced is not what the key says
                 write_bytes(path, hashlib.sha256(data).digest() + data)
-        except (OSError, ValueError, NotImplementedError):  # no room, or a program that JAX cannot keep
+        except (OSError, ImportError, ValueError, NotImplementedError):  # no room, or nothing that JAX can keep
             return fun
         return traced.call
 
