@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 from legoswarm.learn.defaults import mappo_config, policy_config
-from legoswarm.learn.folder import environment, turn
+from legoswarm.learn.machine import environment, turn
 from legoswarm.learn.programs import FOLDER, Programs
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import count_parameters, decide, make_policies
@@ -294,14 +293,16 @@ def _timed(fun: Callable[[], Any]) -> tuple[float, Any]:
 @contextlib.contextmanager
 def _fresh_cache() -> Iterator[None]:
     """Empty caches for a while: of compiled programs, JAX's and this package's."""
-    before = jax.config.values["jax_compilation_cache_dir"]
+    before, kept = jax.config.values["jax_compilation_cache_dir"], os.environ.get(FOLDER, "")
     jax.clear_caches()
-    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {FOLDER: f"{folder}/programs"}):
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[FOLDER] = f"{folder}/programs"
         jax.config.update("jax_compilation_cache_dir", folder)
         compilation_cache.reset_cache()
         try:
             yield
         finally:
+            os.environ[FOLDER] = kept
             jax.config.update("jax_compilation_cache_dir", before)
             compilation_cache.reset_cache()
 

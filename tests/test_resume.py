@@ -6,8 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from tiny import TINY, Yard
 from legoswarm.cli import main
 from legoswarm.files import FileError, read_arrays, write_arrays
 from legoswarm.learn import loop, programs
-from legoswarm.learn.folder import CHECKPOINT, RunConfig, RunFolder, turn
+from legoswarm.learn.folder import CHECKPOINT, RunConfig, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
 from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig, make_train
@@ -253,32 +251,6 @@ def test_studies_side_by_side_stop_together(command, tmp_path, number):
     for folder in runs.glob("spread*/"):
         with RunFolder(folder).held():  # nobody is at it any more
             assert load_policy(folder).seeds == (0,)
-
-
-@pytest.mark.parametrize("alone", [(False, False), (False, True), (True, False), (True, True)])
-def test_what_is_timed_runs_alone(alone, tmp_path, monkeypatch, capfd):
-    """Two trainings share the machine; where one of the two is timed, the second one waits."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    events = []
-
-    def second():
-        with turn(alone=alone[1]):
-            events.append("second")
-
-    with turn(alone=alone[0]):
-        other = threading.Thread(target=second)
-        other.start()
-        other.join(10 if not any(alone) else 0.3)
-        events.append("first")
-    other.join(10)
-    assert events == (["first", "second"] if any(alone) else ["second", "first"])
-    assert ("waiting for another run" in capfd.readouterr().err) == any(alone)
-
-
-def test_without_a_place_for_locks_nobody_waits(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with turn(alone=True), turn():
-        pass
 
 
 def test_only_runs_can_be_resumed(refuse, tmp_path):

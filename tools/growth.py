@@ -35,12 +35,9 @@ for panel, (title, (files, policies)) in zip(panels, titles.items(), strict=True
     first, last = min(points), max(points)
     scale = seconds(files, "lego")[last]
     for power, style in ((2, ":"), (3, "--")):
-        panel.loglog(
-            [first, last], [scale * (first / last) ** power, scale], style, color="grey", lw=1, label=f"N^{power}"
-        )
-    panel.set(
-        title=title, xlabel="agents", xticks=[3, 6, 12, 24, 48, 96], xticklabels=["3", "6", "12", "24", "48", "96"]
-    )
+        ends = [scale * (first / last) ** power, scale]
+        panel.loglog([first, last], ends, style, color="grey", lw=1, label=f"N^{power}")
+    panel.set(title=title, xlabel="agents", xticks=SIZES, xticklabels=map(str, SIZES))
     panel.minorticks_off()
     panel.legend(frameon=False)
 panels[0].set_ylabel("seconds for a step of one world")

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from legoswarm.files import write_json
-from legoswarm.learn.folder import environment
+from legoswarm.learn.machine import environment
 from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.options import number, whole

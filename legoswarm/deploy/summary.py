@@ -45,10 +45,10 @@ def _seen(outcome: Outcome, fleet: Fleet) -> dict[str, Any]:
 def environment() -> dict[str, Any]:
     """Versions and hardware; not known without JAX, which flying does not need."""
     try:
-        from legoswarm.learn import folder
+        from legoswarm.learn import machine
     except ImportError:
         return {}
-    found = folder.environment()
+    found = machine.environment()
     for name in ("cflib", "crazyflow", "mujoco"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found["versions"][name] = importlib.metadata.version(name)

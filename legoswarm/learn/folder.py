@@ -5,23 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import importlib.metadata
 import json
 import math
 import os
-import platform
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from legoswarm.configs import from_json, to_json
 from legoswarm.files import FileError, read_arrays, read_json, write_arrays, write_bytes, write_json
+from legoswarm.learn.machine import environment
 from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig, TrainState
 from legoswarm.policies import PolicyConfig
@@ -52,43 +47,6 @@ class RunConfig:
             raise ValueError(f"seeds must be less than {2**31}, not {max(self.seeds)}")
         if self.evaluations < 1 or self.eval_episodes < 1:
             raise ValueError("evaluations and eval_episodes must be at least 1")
-
-
-def environment() -> dict[str, Any]:
-    """Versions, hardware and revision: what a figure depends on beside its command."""
-    names = ("legoswarm", "jax", "jaxlib", "equinox", "optax", "numpy")
-    versions = {"python": platform.python_version()}
-    for name in names:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = "from source"
-    device = jax.devices()[0]
-    hardware = {
-        "device": f"{device.platform}: {device.device_kind}",
-        "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-    }
-    return {"versions": versions, "hardware": hardware, "revision": _revision()}
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _revision() -> str | None:
-    """The git revision of the package's source, if it lies in a checkout; `-dirty` where it was changed since."""
-    here = Path(__file__).resolve().parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
 
 
 class RunFolder:
@@ -188,26 +146,6 @@ class RunFolder:
         """Drop lines after `iteration`: the resumed run writes them again."""
         rows = [row for row in self.read_metrics() if row["iteration"] <= iteration]
         write_bytes(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
-
-
-@contextlib.contextmanager
-def turn(*, alone: bool = False) -> Iterator[None]:
-    """A share of this machine's device while something trains, or all of it for what is timed.
-
-    All of it is to be had once no other process of this user has a share, and shares once nobody has all of it.
-    """
-    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-    with contextlib.ExitStack() as held:
-        with contextlib.suppress(OSError):  # no file system, or none with locks
-            path = Path(tempfile.gettempdir()) / f"legoswarm-{os.getuid()}.lock"
-            lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            held.callback(os.close, lock)
-            try:
-                fcntl.flock(lock, kind | fcntl.LOCK_NB)
-            except BlockingIOError:
-                sys.stderr.write("waiting for another run on this machine: one of the two is timed\n")
-                fcntl.flock(lock, kind)
-        yield
 
 
 def jsonable(values: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import numpy as np
 
 from legoswarm.configs import to_json
 from legoswarm.files import FileError
-from legoswarm.learn.folder import RunConfig, RunFolder, environment, jsonable, turn
+from legoswarm.learn.folder import RunConfig, RunFolder, jsonable
+from legoswarm.learn.machine import environment, turn
 from legoswarm.learn.programs import Programs
 from legoswarm.learn.progress import Progress
 from legoswarm.learn.train import CAUSES, TrainState

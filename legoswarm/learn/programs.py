@@ -26,7 +26,7 @@ from jaxtyping import Array, Int
 
 from legoswarm.configs import to_json
 from legoswarm.files import write_bytes
-from legoswarm.learn.folder import environment
+from legoswarm.learn.machine import environment
 from legoswarm.learn.train import TrainConfig, TrainState, make_train
 from legoswarm.policies import Policies
 from legoswarm.policies.policy import own_policy
@@ -60,9 +60,8 @@ class Programs:
     def compile(self, state: TrainState, *, measuring: bool = True) -> None:
         """Have the programs for such a state ready."""
         leaves = raw_leaves(state)
-        self._make(
-            (self._advance, leaves, jnp.array(1)), *([(self._measure, leaves, jnp.array(0))] if measuring else [])
-        )
+        also = [(self._measure, leaves, jnp.array(0))] if measuring else []
+        self._make((self._advance, leaves, jnp.array(1)), *also)
 
     def advance(self, state: TrainState, count: int) -> tuple[TrainState, dict[str, Array]]:
         """So many iterations, and the means of their metrics."""

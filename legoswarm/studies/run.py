@@ -15,8 +15,9 @@ from typing import Any
 import jax
 
 from legoswarm.files import FileError, read_json, write_json
-from legoswarm.learn.folder import Busy, RunFolder, environment
+from legoswarm.learn.folder import Busy, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
+from legoswarm.learn.machine import environment
 from legoswarm.studies.catalogue import STUDIES
 from legoswarm.studies.part import SCALES, Part, Scale, Training
 from legoswarm.studies.queue import PAUSE, say, side_by_side
