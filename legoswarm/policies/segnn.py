@@ -6,7 +6,6 @@ the same. See docs/baselines.md.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +49,7 @@ class Graph(eqx.Module):
     exists: Bool[Array, " nodes"]
     offset: Float[Array, "receivers senders 2"]  # from the receiver to the sender
     edge: Bool[Array, "receivers senders"]
-    kinds: tuple[int, ...] = eqx.field(static=True)  # of each node
+    kinds: tuple[int, ...] = eqx.field(static=True)  # of each node, one after the other
 
 
 def star(view: View, count: int = 0) -> Graph:
@@ -85,13 +84,11 @@ class Edges(eqx.Module):
 
     distance: Float[Array, "receivers senders 1"]
     turn: Turn
-    pair: Turn  # for the features of both ends
 
     def __init__(self, graph: Graph, irreps: Irreps):
         self.distance = norm(graph.offset)
         direction = graph.offset / jnp.where(self.distance > 0, self.distance, 1.0)
         self.turn = turn_of(direction, irreps)
-        self.pair = turn_of(direction, Irreps(*(2 * n for n in irreps)))
 
 
 class Layer(eqx.Module):
@@ -117,24 +114,20 @@ class Layer(eqx.Module):
     def __call__(self, x: Features, graph: Graph, edges: Edges) -> Features:
         """The next features of every node."""
         sent = self.send(x, edges)
-        received = jax.tree.map(lambda values: jnp.where(graph.edge[..., None], values, 0.0).sum(1), sent)
         silent = len(graph.exists) - len(graph.edge)  # nodes that nobody sends to
-        received = jax.tree.map(lambda values: jnp.pad(values, ((0, silent), (0, 0))), received)
+        received = jnp.pad(jnp.where(graph.edge[..., None], sent.values, 0.0).sum(1), ((0, silent), (0, 0)))
         first, second = self.updates
-        step = second(activate(first(join(x, received, self.irreps), graph.kinds), self.irreps), graph.kinds)
-        return jax.tree.map(jnp.add, x, step)
+        both = join(x, Features(received, x.turning), self.irreps)
+        step = second(activate(first(both, graph.kinds), self.irreps), graph.kinds)
+        return Features(x.values + step.values, x.turning)
 
     def send(self, x: Features, edges: Edges) -> Features:
         """The messages from all senders to all receivers, worked out in the frames of the edges."""
         shape = edges.distance.shape[:2]
-
-        def spread(values: Float[Array, "nodes width"], axis: int) -> Float[Array, "receivers senders width"]:
-            chosen = values[: shape[0]] if axis else values[len(values) - shape[1] :]
-            return jnp.broadcast_to(jnp.expand_dims(chosen, axis), (*shape, values.shape[1]))
-
-        here, there = (jax.tree.map(functools.partial(spread, axis=axis), x) for axis in (1, 0))
-        pair = edges.pair.into(join(here, there, self.irreps))
-        pair = Features(jnp.concatenate([edges.distance, pair.invariant], axis=-1), pair.along, pair.across)
+        ends = x.values[: shape[0], None], x.values[None, len(x.values) - shape[1] :]
+        here, there = (Features(jnp.broadcast_to(end, (*shape, end.shape[2])), x.turning) for end in ends)
+        pair = join(edges.turn.into(here), edges.turn.into(there), self.irreps)
+        pair = Features(jnp.concatenate([edges.distance, pair.values], axis=-1), pair.turning)
         first, second = self.messages
         return edges.turn.back(activate(second(activate(first(pair), self.irreps)), self.irreps))
 
@@ -159,13 +152,14 @@ class Segnn(eqx.Module):
 
     def __call__(self, graph: Graph) -> Features:
         """The result for the whole graph."""
-        x = self.embed(Features(norm(graph.velocity), graph.velocity[:, :1], graph.velocity[:, 1:]), graph.kinds)
+        velocity = jnp.concatenate([norm(graph.velocity), graph.velocity], axis=1)
+        x = self.embed(Features(velocity, 1), graph.kinds)
         edges = Edges(graph, self.embed.after)
         for layer in self.layers:
             x = layer(x, graph, edges)
         first, second = self.nodes
         x = second(activate(first(x, graph.kinds), second.before), graph.kinds)
-        x = jax.tree.map(lambda values: _mean(values, graph.exists), x)
+        x = Features(_mean(x.values, graph.exists), x.turning)
         first, second = self.whole
         return second(activate(first(x, (0,)), second.before), (0,))
 
@@ -179,8 +173,8 @@ class SegnnActor(eqx.Module):
 
     def __call__(self, view: View) -> Decision:
         """Decide from one agent's observation."""
-        vector = self.network(star(view, self.config.nearest))
-        mean = jnp.concatenate([vector.along[0], vector.across[0]]) + pull_back(view, self.config.leash)
+        vector = self.network(star(view, self.config.nearest)).values[0]
+        mean = vector + pull_back(view, self.config.leash)
         return Decision(mean, jnp.stack([self.log_std, self.log_std]), make_frame(view, "none"))
 
 
@@ -193,8 +187,8 @@ class SegnnCritic(eqx.Module):
     def __call__(self, scene: Scene, role: str, member: Int[Array, ""]) -> Float[Array, ""]:
         """The value for one agent."""
         if self.config.critic == "local":
-            return self.network(star(observe(scene, role, member), self.config.nearest)).invariant[0, 0]
-        return self.network(complete(scene)).invariant[0, 0]
+            return self.network(star(observe(scene, role, member), self.config.nearest)).values[0, 0]
+        return self.network(complete(scene)).values[0, 0]
 
 
 def norm(vectors: Float[Array, "*n 2"]) -> Float[Array, "*n 1"]:

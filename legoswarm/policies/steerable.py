@@ -13,6 +13,7 @@ at the edge and one for what is odd.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
@@ -21,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float, PRNGKeyArray
 
 Tree = TypeVar("Tree")
@@ -59,36 +61,48 @@ def balanced(width: int) -> Irreps:
 class Features(eqx.Module):
     """Steerable features of one item or many, in the world's frame or in that of an edge.
 
-    What a gated map gives has the gates before the other invariants; `activate` uses them up.
+    One array, so that each map is one matrix product: many small ones take a GPU as long as large ones. What a gated
+    map gives has the gates before the other invariants; `activate` uses them up.
     """
 
-    invariant: Float[Array, "*n invariant"]  # scalars, then one number of each tensor
-    along: Float[Array, "*n turning"]  # x of vectors, cos 2a of tensors
-    across: Float[Array, "*n turning"]  # y of vectors, sin 2a of tensors
+    values: Float[Array, "*n width"]  # invariant, along, across
+    turning: int = eqx.field(static=True)
+
+    @property
+    def parts(self) -> list[Float[Array, "*n part"]]:
+        """`invariant`, `along` and `across`."""
+        end = self.values.shape[-1]
+        return jnp.split(self.values, [end - 2 * self.turning, end - self.turning], axis=-1)
+
+    @property
+    def invariant(self) -> Float[Array, "*n invariant"]:
+        """Scalars, then one number of each tensor."""
+        return self.parts[0]
+
+    @property
+    def along(self) -> Float[Array, "*n turning"]:
+        """The x of vectors, cos 2a of tensors."""
+        return self.parts[1]
+
+    @property
+    def across(self) -> Float[Array, "*n turning"]:
+        """The y of vectors, sin 2a of tensors."""
+        return self.parts[2]
 
 
 def activate(x: Features, irreps: Irreps) -> Features:
     """SiLU of the scalars; vectors and tensors times the sigmoids of their gates."""
-    gates, values = x.invariant[..., : irreps.turning], x.invariant[..., irreps.turning :]
-    by = jnp.concatenate([values[..., : irreps.scalars], gates[..., irreps.vectors :]], axis=-1)
-    gain = np.repeat(np.array([SILU_GAIN, SIGMOID_GAIN], np.float32), [irreps.scalars, irreps.tensors])
-    opened = SIGMOID_GAIN * jax.nn.sigmoid(gates)
-    return Features(
-        jnp.expand_dims(gain, range(by.ndim - 1)) * values * jax.nn.sigmoid(by), opened * x.along, opened * x.across
-    )
+    gates, values = jnp.split(x.values, [irreps.turning], axis=-1)
+    by = jnp.concatenate([values[..., : irreps.scalars], gates[..., irreps.vectors :], gates, gates], axis=-1)
+    gain = np.where(np.arange(by.shape[-1]) < irreps.scalars, SILU_GAIN, SIGMOID_GAIN).astype(np.float32)
+    return Features(jnp.expand_dims(gain, range(by.ndim - 1)) * values * jax.nn.sigmoid(by), x.turning)
 
 
 def join(one: Features, two: Features, irreps: Irreps) -> Features:
     """The features of both, order by order."""
-
-    def merge(a: Float[Array, "*n width"], b: Float[Array, "*n width"], at: int) -> Float[Array, "*n both"]:
-        return jnp.concatenate([a[..., :at], b[..., :at], a[..., at:], b[..., at:]], axis=-1)
-
-    return Features(
-        merge(one.invariant, two.invariant, irreps.scalars),
-        merge(one.along, two.along, irreps.vectors),
-        merge(one.across, two.across, irreps.vectors),
-    )
+    ends = np.cumsum([irreps.scalars, irreps.tensors, irreps.vectors, irreps.tensors, irreps.vectors])
+    pairs = zip(*(jnp.split(x.values, ends, axis=-1) for x in (one, two)), strict=True)
+    return Features(jnp.concatenate([part for pair in pairs for part in pair], axis=-1), one.turning + two.turning)
 
 
 class Turn(eqx.Module):
@@ -99,11 +113,13 @@ class Turn(eqx.Module):
 
     def into(self, x: Features) -> Features:
         """From the world's frame to the edges'."""
-        return Features(x.invariant, self.cos * x.along + self.sin * x.across, self.cos * x.across - self.sin * x.along)
+        return Turn(self.cos, -self.sin).back(x)
 
     def back(self, x: Features) -> Features:
         """From the edges' frames to the world's."""
-        return Features(x.invariant, self.cos * x.along - self.sin * x.across, self.cos * x.across + self.sin * x.along)
+        invariant, along, across = x.parts
+        turned = invariant, self.cos * along - self.sin * across, self.cos * across + self.sin * along
+        return Features(jnp.concatenate(turned, axis=-1), x.turning)
 
 
 def turn_of(direction: Float[Array, "*n 2"], irreps: Irreps) -> Turn:
@@ -143,19 +159,18 @@ class NodeMap(eqx.Module):
 
     def __call__(self, x: Features, kinds: tuple[int, ...]) -> Features:
         """Every node by the map of its kind."""
+        matrices = [
+            jnp.broadcast_to(matrix, (count, *matrix.shape))
+            for matrix, count in ((self.matrix(kind), count) for kind, count in Counter(kinds).items())
+        ]
+        y = jnp.einsum("ni,nio->no", x.values, jnp.concatenate(matrices))
+        return Features(_add(y, self.bias), self.after.turning)
+
+    def matrix(self, kind: int) -> Float[Array, "inputs outputs"]:
+        """Of one kind, for all numbers of a feature."""
         blocks = zip((self.scalars, self.vectors, self.tensors), self.before, self.after, strict=True)
-        scalars, vectors, tensors = (
-            jnp.zeros((len(kinds), n, m)) if weight is None else weight[np.array(kinds)] for weight, n, m in blocks
-        )
-        invariant, turning = (_block_diagonal(first, tensors) for first in (scalars, vectors))
-        parts = ((x.invariant, invariant), (x.along, turning), (x.across, turning))
-        y, along, across = (jnp.einsum("ni,nio->no", values, matrices) for values, matrices in parts)
-        if self.bias is not None:
-            y = y + jnp.pad(self.bias, (0, self.after.tensors))[None]
-        return Features(y, along, across)
-
-
-_block_diagonal = jax.vmap(jax.scipy.linalg.block_diag)
+        scalars, vectors, tensors = (jnp.zeros((n, m)) if each is None else each[kind] for each, n, m in blocks)
+        return block_diag(scalars, tensors, vectors, tensors, vectors, tensors)
 
 
 class PlanarWeights(eqx.Module):
@@ -188,12 +203,22 @@ class SphericalWeights(eqx.Module):
     before: Irreps = eqx.field(static=True)
 
     def planar(self) -> PlanarWeights:
-        """The same map in the edge's frame: the product with the harmonics of the x axis, a constant, times weights."""
-        weights = self.scalars, self.vectors, self.tensors
-        even, odd = (
-            jnp.concatenate([jnp.asarray(product(self.before, *at)) @ weights[at[0]] for at in part], axis=1)
-            for part in (EVEN, ODD)
-        )
+        """The same map in the edge's frame, where the harmonics are constants: sums of paths, times coefficients."""
+        paths: dict[tuple[int, int, int], Array] = {}
+        for order, weights in enumerate((self.scalars, self.vectors, self.tensors)):
+            ends = np.cumsum([self.before[l1] for l1, _ in paths_to(order)])
+            parts = jnp.split(weights, ends[:-1])
+            paths |= {(*path, order): part for path, part in zip(paths_to(order), parts, strict=True)}
+
+        def block(row: tuple[int, int], column: tuple[int, int]) -> Float[Array, "inputs outputs"]:
+            terms = [
+                coefficient(path, row[1], column[1]) * part
+                for path, part in paths.items()
+                if (path[0], path[2]) == (row[0], column[0])
+            ]
+            return functools.reduce(jnp.add, terms)
+
+        even, odd = (jnp.block([[block(row, column) for column in part] for row in part]) for part in (EVEN, ODD))
         return PlanarWeights(even, odd)
 
 
@@ -219,11 +244,15 @@ class EdgeMap(eqx.Module):
     def __call__(self, x: Features) -> Features:
         """For many edges at once."""
         planar = self.weights.planar()
-        rows, columns = x.invariant.shape[-1], planar.even.shape[1] - planar.odd.shape[1]
-        bias = jnp.pad(self.bias, (0, planar.even.shape[1] - len(self.bias)))
-        y = x.invariant @ planar.even[:rows] + x.along @ planar.even[rows:]
-        y = y + jnp.expand_dims(bias, range(y.ndim - 1))
-        return Features(y[..., :columns], y[..., columns:], x.across @ planar.odd)
+        y = x.values @ block_diag(planar.even, planar.odd)
+        return Features(_add(y, self.bias), planar.odd.shape[1])
+
+
+def _add(y: Float[Array, "*n width"], bias: Float[Array, " first"] | None) -> Float[Array, "*n width"]:
+    """The bias to the first numbers."""
+    if bias is None:
+        return y
+    return y + jnp.expand_dims(jnp.pad(bias, (0, y.shape[-1] - len(bias))), range(y.ndim - 1))
 
 
 # Order and degree (l, m) of the components that remain in the plane, even and odd under the reflection at the x axis.
@@ -237,25 +266,15 @@ def paths_to(order: int) -> list[tuple[int, int]]:
 
 
 @functools.cache
-def product(before: Irreps, order: int, degree: int) -> Float[np.ndarray, "inputs paths"]:
-    """One component of the tensor product with the harmonics of the x axis, for all paths to an order.
-
-    Rows are the components of `before` of the same reflection parity, columns the paths with their multiplicity.
-    """
+def coefficient(path: tuple[int, int, int], before: int, after: int) -> float:
+    """Of a path (l1, l2, l3) with the harmonics of the x axis, from one degree to another, normalised as in e3nn."""
     clebsch_gordan = import_e3nn().clebsch_gordan
-    harmonics = [np.ones(1)]
-    for n in range(HARMONICS):  # e3nn's axes are (y, z, x) of the usual harmonics
-        raised = harmonics[n] @ clebsch_gordan(n, 1, n + 1)[:, 2]
-        harmonics.append(raised * (2 * n + 3) ** 0.5 / np.linalg.norm(raised))
-
-    def block(l1: int, m1: int, path: tuple[int, int]) -> np.ndarray:
-        if l1 != path[0]:
-            return np.zeros((before[l1], before[path[0]]))
-        coefficients = clebsch_gordan(*path, order)[l1 + m1, :, order + degree]
-        return (2 * order + 1) ** 0.5 * (coefficients @ harmonics[path[1]]) * np.eye(before[l1])
-
-    rows = EVEN if degree >= 0 else ODD
-    return np.block([[block(*row, path) for path in paths_to(order)] for row in rows]).astype(np.float32)
+    harmonics = np.ones(1)
+    for n in range(path[1]):  # e3nn's axes are (y, z, x) of the usual harmonics
+        raised = harmonics @ clebsch_gordan(n, 1, n + 1)[:, 2]
+        harmonics = raised * (2 * n + 3) ** 0.5 / np.linalg.norm(raised)
+    chosen = clebsch_gordan(*path)[path[0] + before, :, path[2] + after]
+    return float((2 * path[2] + 1) ** 0.5 * (chosen @ harmonics))
 
 
 def import_e3nn() -> ModuleType:
