@@ -30,7 +30,6 @@ from legoswarm.policies.steerable import (
     Turn,
     activate,
     balanced,
-    join,
     planar_weights,
     randomise,
     spherical_weights,
@@ -117,19 +116,19 @@ class Layer(eqx.Module):
         silent = len(graph.exists) - len(graph.edge)  # nodes that nobody sends to
         received = jnp.pad(jnp.where(graph.edge[..., None], sent.values, 0.0).sum(1), ((0, silent), (0, 0)))
         first, second = self.updates
-        both = join(x, Features(received, x.turning), self.irreps)
-        step = second(activate(first(both, graph.kinds), self.irreps), graph.kinds)
+        both = jnp.concatenate([x.values, received], axis=1)
+        step = second(activate(first(both, graph.kinds, self.irreps), self.irreps).values, graph.kinds)
         return Features(x.values + step.values, x.turning)
 
     def send(self, x: Features, edges: Edges) -> Features:
         """The messages from all senders to all receivers, worked out in the frames of the edges."""
         shape = edges.distance.shape[:2]
         ends = x.values[: shape[0], None], x.values[None, len(x.values) - shape[1] :]
-        here, there = (Features(jnp.broadcast_to(end, (*shape, end.shape[2])), x.turning) for end in ends)
-        pair = join(edges.turn.into(here), edges.turn.into(there), self.irreps)
-        pair = Features(jnp.concatenate([edges.distance, pair.values], axis=-1), pair.turning)
+        spread = (Features(jnp.broadcast_to(end, (*shape, end.shape[2])), x.turning) for end in ends)
+        pair = jnp.concatenate([edges.distance, *(edges.turn.into(end).values for end in spread)], axis=-1)
         first, second = self.messages
-        return edges.turn.back(activate(second(activate(first(pair), self.irreps)), self.irreps))
+        sent = second(activate(first(pair, self.irreps), self.irreps).values)
+        return edges.turn.back(activate(sent, self.irreps))
 
 
 class Segnn(eqx.Module):
@@ -153,15 +152,15 @@ class Segnn(eqx.Module):
     def __call__(self, graph: Graph) -> Features:
         """The result for the whole graph."""
         velocity = jnp.concatenate([norm(graph.velocity), graph.velocity], axis=1)
-        x = self.embed(Features(velocity, 1), graph.kinds)
+        x = self.embed(velocity, graph.kinds)
         edges = Edges(graph, self.embed.after)
         for layer in self.layers:
             x = layer(x, graph, edges)
         first, second = self.nodes
-        x = second(activate(first(x, graph.kinds), second.before), graph.kinds)
-        x = Features(_mean(x.values, graph.exists), x.turning)
+        x = second(activate(first(x.values, graph.kinds), second.before).values, graph.kinds)
+        mean = _mean(x.values, graph.exists)
         first, second = self.whole
-        return second(activate(first(x, (0,)), second.before), (0,))
+        return second(activate(first(mean, (0,)), second.before).values, (0,))
 
 
 class SegnnActor(eqx.Module):

@@ -13,7 +13,6 @@ at the edge and one for what is odd.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
@@ -98,11 +97,17 @@ def activate(x: Features, irreps: Irreps) -> Features:
     return Features(jnp.expand_dims(gain, range(by.ndim - 1)) * values * jax.nn.sigmoid(by), x.turning)
 
 
-def join(one: Features, two: Features, irreps: Irreps) -> Features:
-    """The features of both, order by order."""
-    ends = np.cumsum([irreps.scalars, irreps.tensors, irreps.vectors, irreps.tensors, irreps.vectors])
-    pairs = zip(*(jnp.split(x.values, ends, axis=-1) for x in (one, two)), strict=True)
-    return Features(jnp.concatenate([part for pair in pairs for part in pair], axis=-1), one.turning + two.turning)
+def apart(matrix: Float[Array, "inputs outputs"], irreps: Irreps) -> Float[Array, "inputs outputs"]:
+    """A matrix for two features order by order, its rows sorted for one after the other; further rows stay first.
+
+    Sorting a matrix costs less than sorting what it is multiplied with.
+    """
+    sizes = 2 * np.array(
+        [irreps.scalars, irreps.tensors, irreps.vectors, irreps.tensors, irreps.vectors, irreps.tensors]
+    )
+    further, *blocks = jnp.split(matrix, np.cumsum([len(matrix) - sizes.sum(), *sizes[:-1]]))
+    rows = jnp.concatenate([block.reshape(2, -1, matrix.shape[1]) for block in blocks], axis=1)
+    return jnp.concatenate([further, rows.reshape(-1, matrix.shape[1])])
 
 
 class Turn(eqx.Module):
@@ -157,20 +162,22 @@ class NodeMap(eqx.Module):
         )
         self.bias = jnp.zeros(self.after.scalars) if self.after.scalars else None
 
-    def __call__(self, x: Features, kinds: tuple[int, ...]) -> Features:
-        """Every node by the map of its kind."""
-        matrices = [
-            jnp.broadcast_to(matrix, (count, *matrix.shape))
-            for matrix, count in ((self.matrix(kind), count) for kind, count in Counter(kinds).items())
-        ]
-        y = jnp.einsum("ni,nio->no", x.values, jnp.concatenate(matrices))
-        return Features(_add(y, self.bias), self.after.turning)
-
-    def matrix(self, kind: int) -> Float[Array, "inputs outputs"]:
-        """Of one kind, for all numbers of a feature."""
+    def __call__(
+        self, x: Float[Array, "nodes inputs"], kinds: tuple[int, ...], joined: Irreps | None = None
+    ) -> Features:
+        """Every node by the map of its kind; `joined` are the irreps of each of two features side by side."""
+        one_hot = np.eye(max(kinds) + 1, dtype=np.float32)[np.array(kinds)]
         blocks = zip((self.scalars, self.vectors, self.tensors), self.before, self.after, strict=True)
-        scalars, vectors, tensors = (jnp.zeros((n, m)) if each is None else each[kind] for each, n, m in blocks)
-        return block_diag(scalars, tensors, vectors, tensors, vectors, tensors)
+        count = one_hot.shape[1]
+        weights = [jnp.zeros((count, n, m)) if each is None else each[:count] for each, n, m in blocks]
+
+        def matrix(scalars: Array, vectors: Array, tensors: Array) -> Array:
+            whole = block_diag(scalars, tensors, vectors, tensors, vectors, tensors)
+            return whole if joined is None else apart(whole, joined)
+
+        # A product rather than an index: the gradient is a sum then, not a scatter.
+        chosen = (one_hot[..., None, None] * jax.vmap(matrix)(*weights)[None]).sum(1)
+        return Features(_add(jnp.einsum("ni,nio->no", x, chosen), self.bias), self.after.turning)
 
 
 class PlanarWeights(eqx.Module):
@@ -241,10 +248,11 @@ class EdgeMap(eqx.Module):
         self.weights = weights
         self.bias = jnp.zeros(after.turning + after.scalars)
 
-    def __call__(self, x: Features) -> Features:
-        """For many edges at once."""
+    def __call__(self, x: Float[Array, "*n inputs"], joined: Irreps | None = None) -> Features:
+        """For many edges at once; `joined` as for `NodeMap`."""
         planar = self.weights.planar()
-        y = x.values @ block_diag(planar.even, planar.odd)
+        matrix = block_diag(planar.even, planar.odd)
+        y = x @ (matrix if joined is None else apart(matrix, joined))
         return Features(_add(y, self.bias), planar.odd.shape[1])
 
 
