@@ -48,7 +48,7 @@ class Graph(eqx.Module):
     exists: Bool[Array, " nodes"]
     offset: Float[Array, "receivers senders 2"]  # from the receiver to the sender
     edge: Bool[Array, "receivers senders"]
-    kinds: tuple[int, ...] = eqx.field(static=True)  # of each node, one after the other
+    kinds: tuple[int, ...] = eqx.field(static=True)  # of each node
 
 
 def star(view: View, count: int = 0) -> Graph:
