@@ -219,7 +219,7 @@ def world_speed(task: Task, worlds: int, steps: int = 1000) -> Row:
             after = task.step(state, action)
             scene = task.scene(after)
             for role in task.layout.controlled_roles:
-                members = jnp.arange(task.layout.slots[task.layout.roles.index(role)])
+                members = jnp.arange(task.layout.members(role))
                 views = jax.vmap(lambda member, role=role: observe(scene, role, member))(members)
                 consumed = consumed + sum(leaf.astype(jnp.float32).sum() for leaf in jax.tree.leaves(views))
             consumed = consumed + task.reward(after).sum()

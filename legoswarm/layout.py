@@ -37,8 +37,11 @@ class Layout:
         """Slots of all roles."""
         return sum(self.slots)
 
+    def members(self, role: str) -> int:
+        """Slots of one role."""
+        return self.slots[self.roles.index(role)]
+
     def block(self, role: str) -> slice:
         """Where the entities of `role` stand."""
-        at = self.roles.index(role)
-        start = sum(self.slots[:at])
-        return slice(start, start + self.slots[at])
+        start = sum(self.slots[: self.roles.index(role)])
+        return slice(start, start + self.members(role))

@@ -134,26 +134,47 @@ class TestConfig:
         assert fields - read == set()
 
 
+def teams(*sizes):
+    """Masks of worlds of these sizes."""
+    return jnp.asarray(np.arange(MEMBERS) < np.array(sizes)[:, None])
+
+
+def statistics(norm, size):
+    return [float(each[0, 0]) for each in norm.statistics(teams(size))]
+
+
 class TestValueNorm:
     def test_nothing_seen_yet(self):
-        assert [float(x) for x in ValueNorm.fresh().statistics()] == [0.0, 1.0]
+        assert statistics(ValueNorm.fresh(MEMBERS), MEMBERS) == [0.0, 1.0]
 
     @pytest.mark.parametrize("decay", [0.0, 0.5, 0.99])
     def test_statistics_are_debiased(self, decay):
         rng = np.random.default_rng(0)
-        batches = rng.normal(3, 2, (5, 40))
-        norm = ValueNorm.fresh()
+        batches = rng.normal(3, 2, (5, 40, MEMBERS))
+        norm = ValueNorm.fresh(MEMBERS)
         for at, batch in enumerate(batches, 1):
-            norm = norm.update(jnp.float32(batch.mean()), jnp.float32((batch**2).mean()), decay)
+            norm = norm.update(jnp.asarray(batch, jnp.float32), teams(*[MEMBERS] * 40), decay)
             weight = decay ** np.arange(at)[::-1]
             weight = weight / weight.sum()
-            mean = weight @ batches[:at].mean(1)
-            deviation = np.sqrt(weight @ (batches[:at] ** 2).mean(1) - mean**2)
-            np.testing.assert_allclose([float(x) for x in norm.statistics()], [mean, deviation], rtol=2e-4)
+            mean = weight @ batches[:at].mean((1, 2))
+            deviation = np.sqrt(weight @ (batches[:at] ** 2).mean((1, 2)) - mean**2)
+            np.testing.assert_allclose(statistics(norm, MEMBERS), [mean, deviation], rtol=2e-4)
 
     def test_the_variance_has_a_floor(self):
-        norm = ValueNorm.fresh().update(jnp.float32(7.0), jnp.float32(49.0), 0.99)
-        np.testing.assert_allclose([float(x) for x in norm.statistics()], [7.0, 0.1], rtol=1e-5)
+        norm = ValueNorm.fresh(MEMBERS).update(jnp.full((2, MEMBERS), 7.0), teams(MEMBERS, MEMBERS), 0.99)
+        np.testing.assert_allclose(statistics(norm, MEMBERS), [7.0, 0.1], rtol=1e-5)
+
+    def test_every_team_size_has_its_own(self):
+        """Mean and deviation of what each saw; a batch without a size leaves it as it was."""
+        values = np.random.default_rng(0).normal(0, 1, (6, MEMBERS)).astype(np.float32)
+        values[3:] = 100 * values[3:] - 500
+        norm = ValueNorm.fresh(MEMBERS).update(jnp.asarray(values), teams(1, 1, 1, 2, 2, 2), 0.9)
+        for size, seen in ((1, values[:3, :1]), (2, values[3:, :2])):
+            np.testing.assert_allclose(statistics(norm, size), [seen.mean(), seen.std()], rtol=1e-3)
+        assert statistics(norm, MEMBERS) == [0.0, 1.0]
+        later = norm.update(jnp.asarray(values[:1]), teams(1), 0.9)
+        assert statistics(later, 2) == statistics(norm, 2)
+        assert statistics(later, 1) != statistics(norm, 1)
 
 
 def both_losses(policy, batch, config):
@@ -186,6 +207,16 @@ class TestLosses:
         np.testing.assert_allclose(info["entropy"], entropy, rtol=1e-6)
         np.testing.assert_allclose(info["kl"], (ratio - 1 - np.log(ratio))[mask].mean(), rtol=1e-4)
         assert info["actor_loss"] == loss
+
+    @pytest.mark.parametrize(("log_std", "pushes"), [(0.0, True), (0.6, True), (0.8, False), (3.0, False)])
+    def test_noise_is_rewarded_up_to_a_deviation_of_two(self, log_std, pushes):
+        policy, batch = make_batch()
+        policy = eqx.tree_at(lambda p: p.actor.log_std, policy, jnp.full(2, log_std))
+        free = dataclasses.replace(CONFIG, entropy=0.0)
+        slope = (gradients(policy, batch, CONFIG).actor.log_std - gradients(policy, batch, free).actor.log_std).sum()
+        assert float(slope) == pytest.approx(-2 * 0.03 if pushes else 0.0, abs=1e-5)
+        entropy = losses(policy, batch, CONFIG)[0][1]["entropy"]
+        np.testing.assert_allclose(entropy, 2 * log_std + 1 + np.log(2 * np.pi), rtol=1e-6)
 
     def test_ratios_beyond_all_bounds_stay_finite(self):
         policy, batch = make_batch()
@@ -259,7 +290,7 @@ def make_rollout(seed, layout, rewards, exists):
 @pytest.fixture(scope="module")
 def prepare():
     policy = make_policies(TINY, LAYOUT, key=jax.random.key(0))["agent"]
-    learner = new_learner(policy, make_optimizer(CONFIG, 1))
+    learner = new_learner(policy, make_optimizer(CONFIG, 1), MEMBERS)
     return jax.jit(
         lambda rollout, config: _prepare(config, learner, rollout, "agent"), static_argnums=1, compiler_options=FAST
     )
@@ -275,12 +306,18 @@ def team():
 
 class TestPrepare:
     def test_advantages_are_normalised_over_the_agents_that_exist(self, prepare, team):
+        """For each team size: larger teams have larger rewards, and would drown the smaller ones."""
         exists, rewards = team
-        _, batch = prepare(make_rollout(0, LAYOUT, rewards, exists), CONFIG)
-        advantage, mask = np.asarray(batch.advantage, float), np.asarray(batch.mask)
+        size = exists.sum(-1, keepdims=True)
+        _, batch = prepare(make_rollout(0, LAYOUT, rewards * 10**size, exists), CONFIG)
+        advantage, target, mask = (np.asarray(x, float) for x in (batch.advantage, batch.target, batch.mask))
         np.testing.assert_array_equal(mask, exists.reshape(-1, MEMBERS))
-        assert abs(advantage[mask].mean()) < 1e-5
-        assert abs(advantage[mask].std() - 1) < 1e-4
+        for count in range(1, MEMBERS + 1):
+            rows = (mask.sum(-1) == count)[:, None] & (mask > 0)
+            assert rows.any()
+            for values in (advantage, target):
+                assert abs(values[rows].mean()) < 1e-4
+                assert abs(values[rows].std() - 1) < 1e-3
         assert abs(advantage.mean()) > 1e-3
 
     def test_rewards_of_absent_agents_change_nothing(self, prepare, team):
@@ -288,7 +325,7 @@ class TestPrepare:
         one = prepare(make_rollout(0, LAYOUT, rewards, exists), CONFIG)
         two = prepare(make_rollout(0, LAYOUT, np.where(exists, rewards, 1e4), exists), CONFIG)
         for a, b in zip(*map(jax.tree.leaves, (one[0], two[0])), strict=True):
-            assert a == b
+            np.testing.assert_array_equal(a, b)
         mask = np.asarray(one[1].mask)
         for name in ("advantage", "target", "value"):
             np.testing.assert_array_equal(
@@ -302,7 +339,8 @@ class TestPrepare:
         config = dataclasses.replace(CONFIG, **change)
         (norm, batch), (other_norm, other) = prepare(rollout, CONFIG), prepare(rollout, config)
         if "value_decay" in change:
-            assert [float(norm.weight), float(other_norm.weight)] == pytest.approx([0.01, 0.5])
+            weights = [float(each.weight.max()) for each in (norm, other_norm)]
+            assert weights == pytest.approx([0.01, 0.5])
         else:
             assert np.abs(np.asarray(batch.advantage - other.advantage)).max() > 0.1
             assert np.abs(np.asarray(batch.target - other.target)).max() > 0.1
@@ -414,12 +452,13 @@ def test_two_teams_learn_at_the_same_time():
             counts = [int(x) for x in jax.tree.leaves(opt) if jnp.issubdtype(x.dtype, jnp.integer)]
             assert counts
             assert set(counts) == {mappo.epochs * mappo.minibatches}
-        assert float(new.norm.weight) == pytest.approx(0.01)
+        assert float(new.norm.weight.max()) == pytest.approx(0.01)
         assert np.isfinite([float(metrics[f"{role}/{name}"]) for name in ("actor_loss", "critic_loss", "kl")]).all()
     pursuer, evader = after.learners["pursuer"], after.learners["evader"]
-    for name in ("actor_opt", "critic_opt", "norm"):
+    for name in ("actor_opt", "critic_opt"):
         pairs = zip(*(jax.tree.leaves(getattr(side, name)) for side in (pursuer, evader)), strict=True)
         assert any((np.asarray(one) != np.asarray(two)).any() for one, two in pairs)
+    assert abs(pursuer.norm.mean).max() != abs(evader.norm.mean).max()
 
     # One role's update does not look at the other's learner: a change in it shows only through the worlds.
     shifted = eqx.tree_at(lambda s: s.learners["evader"].critic_opt, before, after.learners["evader"].critic_opt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import equinox as eqx
@@ -16,6 +17,10 @@ from legoswarm.learn.advantage import generalised_advantages
 from legoswarm.learn.rollout import Transition
 from legoswarm.policies.policy import Decision, RolePolicy, over_members
 from legoswarm.scene import Scene
+
+# Entropy beyond that of a deviation of 2 earns nothing. Tasks limit actions: noise that is larger still costs no more,
+# and means grow with it until every action is at the limit.
+ENOUGH = 1 + math.log(2 * math.pi) + 2 * math.log(2.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,32 +61,35 @@ class MappoConfig:
 
 
 class ValueNorm(eqx.Module):
-    """Running, debiased mean and variance of the returns; critics work in normalised units."""
+    """Running, debiased mean and variance of the returns; critics work in normalised units.
 
-    mean: Float[Array, ""]
-    square: Float[Array, ""]
-    weight: Float[Array, ""]
+    One for each team size: returns grow with the square of it, and between sizes of one training differ far more
+    than between good and bad play.
+    """
+
+    mean: Float[Array, " sizes"]
+    square: Float[Array, " sizes"]
+    weight: Float[Array, " sizes"]
 
     @staticmethod
-    def fresh() -> ValueNorm:
-        """Nothing seen yet."""
-        return ValueNorm(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
+    def fresh(members: int) -> ValueNorm:
+        """Nothing seen yet, for teams of none to all of the members."""
+        return ValueNorm(*jnp.zeros((3, members + 1)))
 
-    def update(self, mean: Float[Array, ""], square: Float[Array, ""], decay: float) -> ValueNorm:
-        """Move towards a batch's mean and mean square."""
-        return ValueNorm(
-            decay * self.mean + (1 - decay) * mean,
-            decay * self.square + (1 - decay) * square,
-            decay * self.weight + (1 - decay),
-        )
+    def update(self, returns: Float[Array, "*n members"], mask: Bool[Array, "*n members"], decay: float) -> ValueNorm:
+        """Move towards a batch's means and mean squares; sizes that are not in it stay."""
+        seen = by_size(mask.astype(returns.dtype), mask) > 0
+        new = by_size(returns, mask), by_size(returns**2, mask), jnp.ones_like(self.weight)
+        old = self.mean, self.square, self.weight
+        return ValueNorm(*(jnp.where(seen, decay * a + (1 - decay) * b, a) for a, b in zip(old, new, strict=True)))
 
-    def statistics(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Debiased mean and deviation, the variance at least 0.01."""
+    def statistics(self, mask: Bool[Array, "*n members"]) -> tuple[Float[Array, "*n 1"], Float[Array, "*n 1"]]:
+        """Debiased mean and deviation for each team's size, the variance at least 0.01."""
         weight = jnp.maximum(self.weight, 1e-8)
         mean = self.mean / weight
         variance = jnp.maximum(self.square / weight - mean**2, 1e-2)
         started = self.weight > 0
-        return jnp.where(started, mean, 0.0), jnp.where(started, jnp.sqrt(variance), 1.0)
+        return of_size(jnp.where(started, mean, 0.0), mask), of_size(jnp.where(started, jnp.sqrt(variance), 1.0), mask)
 
 
 class Learner(eqx.Module):
@@ -113,11 +121,11 @@ def make_optimizer(config: MappoConfig, iterations: int) -> optax.GradientTransf
     return optax.flatten(steps)  # one long vector: a handful of operations instead of some for each of 80 arrays
 
 
-def new_learner(policy: RolePolicy, optimizer: optax.GradientTransformation) -> Learner:
-    """A policy with fresh optimiser states."""
+def new_learner(policy: RolePolicy, optimizer: optax.GradientTransformation, members: int) -> Learner:
+    """A policy of a role with so many members, with fresh optimiser states."""
     actor: Any = policy.actor  # modules are pytrees of parameters, which optax's types do not say
     critic: Any = policy.critic
-    return Learner(policy, optimizer.init(actor), optimizer.init(critic), ValueNorm.fresh())
+    return Learner(policy, optimizer.init(actor), optimizer.init(critic), ValueNorm.fresh(members))
 
 
 def improve(
@@ -160,17 +168,16 @@ def losses(policy: RolePolicy, batch: Batch, role: str, config: MappoConfig) -> 
 
 
 def actor_loss(decisions: Decision, batch: Batch, config: MappoConfig) -> tuple[Array, dict[str, Array]]:
-    """-min(rho A, clip(rho) A) - c H over the agents of a role."""
+    """-min(rho A, clip(rho) A) - c min(H, enough) over the agents of a role."""
     log_prob = jax.vmap(jax.vmap(lambda decision, local: decision.log_prob(local)))(decisions, batch.local)
     entropy = jax.vmap(jax.vmap(lambda decision: decision.entropy()))(decisions)
     log_ratio = jnp.clip(log_prob - batch.log_prob, -20.0, 20.0)  # a ratio of e^20 is clipped anyway; inf is not
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
     gain = jnp.minimum(ratio * batch.advantage, clipped * batch.advantage)
-    entropy = masked_mean(entropy, batch.mask)
-    loss = -masked_mean(gain, batch.mask) - config.entropy * entropy
+    loss = -masked_mean(gain, batch.mask) - config.entropy * masked_mean(jnp.minimum(entropy, ENOUGH), batch.mask)
     kl = masked_mean(ratio - 1 - log_ratio, batch.mask)
-    return loss, {"actor_loss": loss, "entropy": entropy, "kl": kl}
+    return loss, {"actor_loss": loss, "entropy": masked_mean(entropy, batch.mask), "kl": kl}
 
 
 def critic_loss(
@@ -191,11 +198,26 @@ def masked_mean(values: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Ar
     return (values * weight).sum() / jnp.maximum(weight.sum(), 1.0)
 
 
+def by_size(values: Float[Array, "*n members"], mask: Bool[Array, "*n members"]) -> Float[Array, " sizes"]:
+    """Means over the agents that exist, for each number of them in a world; of sizes that are not there, zero."""
+    weight = mask.astype(values.dtype)
+    here = jax.nn.one_hot(mask.sum(-1), mask.shape[-1] + 1, dtype=values.dtype)
+    total, count = (
+        (each.sum(-1)[..., None] * here).reshape(-1, here.shape[-1]).sum(0) for each in (values * weight, weight)
+    )
+    return total / jnp.maximum(count, 1.0)
+
+
+def of_size(values: Float[Array, " sizes"], mask: Bool[Array, "*n members"]) -> Float[Array, "*n 1"]:
+    """Each world's value of its team size."""
+    return values[mask.sum(-1)][..., None]
+
+
 def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: str) -> tuple[ValueNorm, Batch]:
     """Values, advantages and returns of a rollout, flattened to one row for each environment step."""
     block = rollout.scene.layout.block(role)
     mask = rollout.scene.exists[..., block]
-    mean, deviation = learner.norm.statistics()
+    mean, deviation = learner.norm.statistics(mask)
 
     @jax.jit  # traced once
     def values(scenes: Scene) -> Array:
@@ -214,10 +236,10 @@ def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: s
         lam=config.lam,
     )
     returns = advantage + value * deviation + mean
-    norm = learner.norm.update(masked_mean(returns, mask), masked_mean(returns**2, mask), config.value_decay)
-    new_mean, new_deviation = norm.statistics()
-    centred = advantage - masked_mean(advantage, mask)
-    advantage = centred / jnp.sqrt(masked_mean(centred**2, mask) + 1e-8)
+    norm = learner.norm.update(returns, mask, config.value_decay)
+    new_mean, new_deviation = norm.statistics(mask)
+    centred = advantage - of_size(by_size(advantage, mask), mask)
+    advantage = centred / jnp.sqrt(of_size(by_size(centred**2, mask), mask) + 1e-8)
     fields = (
         rollout.scene,
         rollout.local[role],

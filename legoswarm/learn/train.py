@@ -77,7 +77,10 @@ def make_train(config: TrainConfig) -> Training:
         key_policy, key_worlds, key_train = jax.random.split(key, 3)
         if policies is None:
             policies = make_policies(config.policy, task.layout, key=key_policy)
-        learners = {role: new_learner(_strongly_typed(policy), optimizer) for role, policy in policies.items()}
+        learners = {
+            role: new_learner(_strongly_typed(policy), optimizer, task.layout.members(role))
+            for role, policy in policies.items()
+        }
         worlds = _strongly_typed(reset_worlds(task, key_worlds, mappo.envs, mappo.rollout))
         zero = jnp.zeros((), jnp.int32)
         return TrainState(learners, worlds, key_train, zero, jnp.array(True), zero)

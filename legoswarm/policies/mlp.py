@@ -63,7 +63,7 @@ class TeamCritic(eqx.Module):
 
     def __init__(self, config: PolicyConfig, layout: Layout, role: str, *, key: PRNGKeyArray):
         key_mlp, key_head = jax.random.split(key)
-        members = layout.slots[layout.roles.index(role)] if config.critic == "full" else 1
+        members = layout.members(role) if config.critic == "full" else 1
         self.mlp = Mlp(members * vector_size(layout), config.width, key=key_mlp)
         self.head = Linear(config.width, 1, gain=1.0, key=key_head)
         self.config = config

@@ -15,7 +15,7 @@ Actors = dict[str, Actor]  # one for each controlled role
 def decide(actors: Actors, scene: Scene) -> dict[str, Decision]:
     """Every agent's decision from its own observation, by role."""
     layout = scene.layout
-    members = {role: jnp.arange(layout.slots[layout.roles.index(role)]) for role in layout.controlled_roles}
+    members = {role: jnp.arange(layout.members(role)) for role in layout.controlled_roles}
     return {
         role: jax.vmap(lambda member, role=role: actors[role](observe(scene, role, member)))(members[role])
         for role in layout.controlled_roles
