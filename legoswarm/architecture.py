@@ -29,7 +29,7 @@ class PolicyConfig:
     leash: float = option(
         1.5, "distance from the centroid of what it sees beyond which an agent is pulled back; 0: never"
     )
-    critic: str = option("full", "full (MAPPO) or local (IPPO)")
+    critic: str = option("full", "full (MAPPO), local (IPPO) or, for LEGO, graph: everybody sees everybody")
     nearest: int = option(0, "encode only so many entities of each role, the nearest; 0: all")
     log_std: float = option(0.0, "initial log standard deviation of actions")
     precision: str = option("auto", "of hidden layers: float32, bfloat16, or auto (bfloat16 on GPUs)")
@@ -44,8 +44,10 @@ class PolicyConfig:
             raise ValueError(f"the leash must be 0 (none) or a distance, not {self.leash}")
         if self.pooling not in ("mean", "max"):
             raise ValueError(f"the pooling must be mean or max, not {self.pooling!r}")
-        if self.critic not in ("full", "local"):
-            raise ValueError(f"the critic must be full (MAPPO) or local (IPPO), not {self.critic!r}")
+        if self.critic not in ("full", "local", "graph"):
+            raise ValueError(f"the critic must be full (MAPPO), local (IPPO) or graph, not {self.critic!r}")
+        if self.critic == "graph" and self.policy != "lego":
+            raise ValueError(f"the critic can be graph for lego alone, not for {self.policy}")
         if not -10 <= self.log_std <= 3:
             raise ValueError(f"log_std must lie between -10 and 3, not {self.log_std}")
         if self.precision not in ("auto", "float32", "bfloat16"):

@@ -200,6 +200,12 @@ def _mean(values: Float[Array, "n width"], exists: Bool[Array, " n"]) -> Float[A
     return jnp.where(exists[:, None], values, 0.0).sum(0, keepdims=True) / count
 
 
+def graph_critic(config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) -> SegnnCritic:
+    """The critic of `segnn-planar` on its own, for actors of another kind."""
+    network = Segnn(config, len(layout.roles), Irreps(1, 0, 0), planar_weights, gain=1.0)
+    return SegnnCritic(randomise(network, key=key), config)
+
+
 def to_planar(policies: Policies) -> Policies:
     """The weights of `segnn` as weights of `segnn-planar`: the same actions and values, without e3nn."""
 

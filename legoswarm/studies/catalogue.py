@@ -115,13 +115,19 @@ def starts(scale: Scale) -> Iterable[Part]:
 
 
 def beyond(scale: Scale) -> Iterable[Part]:
-    """The frame at rest, mixed team sizes, large teams, the real mpe2."""
+    """The frame and its rest, another critic, mixed team sizes, large teams, the real mpe2."""
     sizes, many = scale.sizes(2, 3, 4, 5, 6), evaluated(agents=scale.sizes(*MANY), at_most=100)
     normal = four(scale, "lego")
     at_rest = dataclasses.replace(normal, options=(("rest", "global"),))
     paper = dataclasses.replace(normal, options=(("rest", "global"), ("leash", 0.0)))
     exact = dataclasses.replace(normal, options=(("precision", "float32"),))
     mixed = tuple(scale.sizes(*range(2, 9)))
+    places = dataclasses.replace(normal, options=(("axis", "position"),))
+    pairs = dataclasses.replace(normal, options=(("critic", "graph"),))
+    better = dataclasses.replace(normal, options=(("axis", "position"), ("critic", "graph")))
+    yield Part("position", (places,), (evaluated(agents=sizes),), "lego, position frame")
+    yield Part("graph-critic", (pairs,), (evaluated(agents=sizes),), "lego, graph critic")
+    yield Part("position-graph-critic", (better,), (evaluated(agents=sizes),), "lego, position frame, graph critic")
     yield Part("rest-global", (at_rest,), (evaluated(agents=sizes),), "lego, rest global")
     yield Part("paper-setup", (paper,), (evaluated(agents=sizes),), "lego, rest global, no leash")
     yield Part("float32", (exact,), (evaluated(agents=sizes),), "lego, float32 throughout")
@@ -150,5 +156,5 @@ STUDIES = {
         "a pursuer of two stops at step 30 of 100: captures after it, kept, removed and without failure",
         lambda scale: [Part("lego", ("zoo:tag-2v1",), (agent_failure(),))],
     ),
-    "beyond": Study("what the paper does not show: the frame at rest, mixed and large teams, the real mpe2", beyond),
+    "beyond": Study("what the paper does not show: frames, critics, mixed and large teams, the real mpe2", beyond),
 }

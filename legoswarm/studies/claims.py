@@ -125,6 +125,8 @@ CLAIMS = (
           steady(("lego", "mappo-local", "segnn"))),
     Claim("ood", "MAPPO degrades substantially on the right and anywhere (here: more than 25 %).",
           degrades("mappo")),
+    Claim("ood", "The same where landmarks, too, lie on the agents' side (the paper does not say where they are).",
+          degrades("mappo, landmarks too")),
     Claim("ood", "LEGO-MAPPO achieves the highest reward for each start.",
           above("ood", "lego", ("mappo-local", "mappo", "segnn"), where=SIDES)),
     Claim("agent-failure", "The remaining pursuer goes on after the failure.", after_failure("kept", None)),
