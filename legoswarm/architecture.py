@@ -29,7 +29,7 @@ class PolicyConfig:
     leash: float = option(
         1.5, "distance from the centroid of what it sees beyond which an agent is pulled back; 0: never"
     )
-    critic: str = option("full", "full (MAPPO), local (IPPO) or, for LEGO, graph: everybody sees everybody")
+    critic: str = option("full", "full (MAPPO), local (IPPO) or, for LEGO, graph: messages between all entities")
     nearest: int = option(0, "encode only so many entities of each role, the nearest; 0: all")
     log_std: float = option(0.0, "initial log standard deviation of actions")
     precision: str = option("auto", "of hidden layers: float32, bfloat16, or auto (bfloat16 on GPUs)")

@@ -54,7 +54,7 @@ def program(name, layout, axis="position"):
 
 
 def values_of(policy, scene, role):
-    members = jnp.arange(scene.layout.slots[scene.layout.roles.index(role)])
+    members = jnp.arange(scene.layout.members(role))
     return jax.vmap(lambda member: policy.critic(scene, role, member))(members)
 
 

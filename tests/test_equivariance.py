@@ -94,7 +94,7 @@ def compiled(policies, layout, acting):
 
     def values(policies, scene):
         def of_role(role):
-            members = jnp.arange(layout.slots[layout.roles.index(role)])
+            members = jnp.arange(layout.members(role))
             return jax.vmap(lambda member: policies[role].critic(scene, role, member))(members)
 
         return join(layout, {role: of_role(role) for role in layout.controlled_roles})

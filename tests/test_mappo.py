@@ -332,6 +332,27 @@ class TestPrepare:
                 np.asarray(getattr(one[1], name))[mask], np.asarray(getattr(two[1], name))[mask]
             )
 
+    def test_a_team_that_changes_is_bootstrapped_in_the_units_of_its_new_size(self):
+        """Critics that say 0 mean the average of a size: here 10 for two agents and 1000 for one."""
+        policy = make_policies(TINY, LAYOUT, key=jax.random.key(0))["agent"]
+        policy = eqx.tree_at(lambda p: p.critic, policy, replace_fn=lambda c: jax.tree.map(jnp.zeros_like, c))
+        norm = ValueNorm(
+            *(
+                jnp.zeros(MEMBERS + 1).at[jnp.array([1, 2])].set(jnp.array(x))
+                for x in ([1e3, 10.0], [1e6, 100.0], [1.0, 1.0])
+            )
+        )
+        learner = eqx.tree_at(lambda n: n.norm, new_learner(policy, make_optimizer(CONFIG, 1), MEMBERS), norm)
+        two, one = (np.broadcast_to(np.arange(MEMBERS) < size, (1, 1, MEMBERS)) for size in (2, 1))
+        before, after = (make_rollout(0, LAYOUT, np.zeros((1, 1, MEMBERS)), exists) for exists in (two, one))
+        mixed = dataclasses.replace(before, next_scene=after.scene, terminated=jnp.zeros((1, 1), bool))
+        prepare = jax.jit(lambda rollout: _prepare(CONFIG, learner, rollout, "agent")[0], compiler_options=FAST)
+        norms = [prepare(rollout) for rollout in (before, mixed)]
+        decay, gamma = CONFIG.value_decay, CONFIG.gamma
+        expected = decay * 10 + (1 - decay) * gamma * 1000
+        np.testing.assert_allclose(norms[1].mean[2], expected, rtol=1e-4)
+        assert float(norms[0].mean[2]) < 11
+
     @pytest.mark.parametrize("change", [{"gamma": 0.5}, {"lam": 0.5}, {"value_decay": 0.5}], ids=str)
     def test_the_estimate_follows_its_configuration(self, prepare, team, change):
         exists, rewards = team

@@ -58,7 +58,7 @@ def acting(layout):
 def assess(policy, scene):
     """The actions and values of all agents of the role."""
     role = acting(scene.layout)
-    members = jnp.arange(scene.layout.slots[scene.layout.roles.index(role)])
+    members = jnp.arange(scene.layout.members(role))
     decisions = jax.vmap(lambda member: policy.actor(observe(scene, role, member)))(members)
     return decisions.mean, jax.vmap(lambda member: policy.critic(scene, role, member))(members)
 
@@ -180,8 +180,8 @@ def test_segnn_is_what_e3nn_computes():
         (action, value), ((y, z, x), (number,)) = both(policy, scene)
     assert abs(z) < 1e-6  # nothing points out of the plane
     assert min(math.hypot(x, y), abs(number)) > 0.01
-    np.testing.assert_allclose([action.along[0, 0], action.across[0, 0]], [x, y], rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(value.invariant[0, 0], number, rtol=1e-3)
+    np.testing.assert_allclose(action.values[0], [x, y], rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(value.values[0, 0], number, rtol=1e-3)
 
 
 def test_irreps():

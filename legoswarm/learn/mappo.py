@@ -223,19 +223,22 @@ def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: s
     def values(scenes: Scene) -> Array:
         return jax.vmap(lambda row: over_members(lambda s, m: learner.policy.critic(s, role, m), row, role))(scenes)
 
-    value, next_value = values(rollout.scene), values(rollout.next_scene)
+    normalised = values(rollout.scene)
+    value = normalised * deviation + mean
+    next_mean, next_deviation = learner.norm.statistics(rollout.next_scene.exists[..., block])
+    next_value = values(rollout.next_scene) * next_deviation + next_mean
     per_member = jax.tree.map(
         lambda flag: jnp.broadcast_to(flag[..., None], mask.shape), (rollout.terminated, rollout.truncated)
     )
     advantage = generalised_advantages(
         rollout.reward[..., block],
-        value * deviation + mean,
-        next_value * deviation + mean,
+        value,
+        next_value,
         *per_member,
         gamma=config.gamma,
         lam=config.lam,
     )
-    returns = advantage + value * deviation + mean
+    returns = advantage + value
     norm = learner.norm.update(returns, mask, config.value_decay)
     new_mean, new_deviation = norm.statistics(mask)
     centred = advantage - of_size(by_size(advantage, mask), mask)
@@ -246,7 +249,7 @@ def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: s
         rollout.log_prob[role],
         advantage,
         (returns - new_mean) / new_deviation,
-        value,
+        normalised,
         mask,
     )
     return norm, Batch(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), fields))

@@ -69,24 +69,9 @@ class Features(eqx.Module):
 
     @property
     def parts(self) -> list[Float[Array, "*n part"]]:
-        """`invariant`, `along` and `across`."""
+        """What does not turn (scalars, one number of each tensor); x of vectors, cos 2a of tensors; y and sin 2a."""
         end = self.values.shape[-1]
         return jnp.split(self.values, [end - 2 * self.turning, end - self.turning], axis=-1)
-
-    @property
-    def invariant(self) -> Float[Array, "*n invariant"]:
-        """Scalars, then one number of each tensor."""
-        return self.parts[0]
-
-    @property
-    def along(self) -> Float[Array, "*n turning"]:
-        """The x of vectors, cos 2a of tensors."""
-        return self.parts[1]
-
-    @property
-    def across(self) -> Float[Array, "*n turning"]:
-        """The y of vectors, sin 2a of tensors."""
-        return self.parts[2]
 
 
 def activate(x: Features, irreps: Irreps) -> Features:

@@ -125,7 +125,8 @@ CLAIMS = (
           steady(("lego", "mappo-local", "segnn"))),
     Claim("ood", "MAPPO degrades substantially on the right and anywhere (here: more than 25 %).",
           degrades("mappo")),
-    Claim("ood", "The same where landmarks, too, lie on the agents' side (the paper does not say where they are).",
+    Claim("ood", "MAPPO degrades substantially on the right and anywhere, landmarks on the agents' side too (here: more"
+          " than 25 %; the paper does not say where they lie).",
           degrades("mappo, landmarks too")),
     Claim("ood", "LEGO-MAPPO achieves the highest reward for each start.",
           above("ood", "lego", ("mappo-local", "mappo", "segnn"), where=SIDES)),

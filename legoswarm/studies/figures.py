@@ -108,7 +108,9 @@ def sizes(results: Results, study: str, figure_name: str = "return_2c") -> bytes
     if not drawn:
         return None
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_yscale("log", base=2)  # one that fails is far off
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
     _plain(axes, "agents", "-return / agents squared (lower is better)")
     axes.legend(frameon=False, fontsize=8)
     return png(figure)
