@@ -100,7 +100,7 @@ def test_returns_are_bootstrapped_at_the_time_limit_only(yard):
     """What the critic learns from a task that can end for good, step by step in float64."""
     task, policies, _, _, rollout = yard
     config = MappoConfig(envs=WORLDS, rollout=STEPS, gamma=0.9, lam=0.8)
-    learner = new_learner(policies["agent"], make_optimizer(config, 1))
+    learner = new_learner(policies["agent"], make_optimizer(config, 1), task.layout.members("agent"))
     norm, batch = compiled(lambda r: _prepare(config, learner, r, "agent"), rollout)(rollout)
     critic = jax.tree.map(lambda x: np.asarray(x, float), policies["agent"].critic)
 
@@ -118,7 +118,7 @@ def test_returns_are_bootstrapped_at_the_time_limit_only(yard):
         bootstrap = np.where(terminated[t][:, None], 0, then[t])
         later = reward[t] + 0.9 * bootstrap - now[t] + np.where(ended[t][:, None], 0, 0.9 * 0.8 * later)
         target[t] = later + now[t]
-    mean, deviation = (float(x) for x in norm.statistics())
+    mean, deviation = (float(x[0, 0]) for x in norm.statistics(batch.mask))
     returns = np.asarray(batch.target, float) * deviation + mean
     np.testing.assert_allclose(returns.reshape(target.shape), target, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(mean, target.mean(), rtol=1e-4)  # the first batch sets the normalisation
@@ -196,9 +196,9 @@ def test_the_mean_return_is_that_of_agents_that_exist(spread):
 
 def test_the_first_epoch_starts_at_a_ratio_of_one(spread):
     """The update computes the log-probabilities that the rollout stored: rho = 1, so loss = -mean(A) = 0."""
-    _, policies, _, _, rollout = spread
+    task, policies, _, _, rollout = spread
     config = MappoConfig(envs=8, rollout=10, entropy=0.0)
-    learner = new_learner(policies["agent"], make_optimizer(config, 1))
+    learner = new_learner(policies["agent"], make_optimizer(config, 1), task.layout.members("agent"))
 
     def check(rollout):
         _, batch = _prepare(config, learner, rollout, "agent")
