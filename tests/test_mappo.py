@@ -13,7 +13,6 @@ from tiny import FAST, TINY, Yard, compiled, random_policies
 from legoswarm.learn.mappo import (
     Batch,
     MappoConfig,
-    ValueNorm,
     _prepare,
     _split,
     actor_loss,
@@ -22,6 +21,7 @@ from legoswarm.learn.mappo import (
     new_learner,
 )
 from legoswarm.learn.rollout import Transition, collect
+from legoswarm.learn.scales import ValueNorm
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import PolicyConfig, make_policies
 from legoswarm.scene import Layout
@@ -132,49 +132,6 @@ class TestConfig:
         jax.eval_shape(program.advance, state, jnp.array(1))
         fields = {(kind, field.name) for kind in (MappoConfig, PolicyConfig) for field in dataclasses.fields(kind)}
         assert fields - read == set()
-
-
-def teams(*sizes):
-    """Masks of worlds of these sizes."""
-    return jnp.asarray(np.arange(MEMBERS) < np.array(sizes)[:, None])
-
-
-def statistics(norm, size):
-    return [float(each[0, 0]) for each in norm.statistics(teams(size))]
-
-
-class TestValueNorm:
-    def test_nothing_seen_yet(self):
-        assert statistics(ValueNorm.fresh(MEMBERS), MEMBERS) == [0.0, 1.0]
-
-    @pytest.mark.parametrize("decay", [0.0, 0.5, 0.99])
-    def test_statistics_are_debiased(self, decay):
-        rng = np.random.default_rng(0)
-        batches = rng.normal(3, 2, (5, 40, MEMBERS))
-        norm = ValueNorm.fresh(MEMBERS)
-        for at, batch in enumerate(batches, 1):
-            norm = norm.update(jnp.asarray(batch, jnp.float32), teams(*[MEMBERS] * 40), decay)
-            weight = decay ** np.arange(at)[::-1]
-            weight = weight / weight.sum()
-            mean = weight @ batches[:at].mean((1, 2))
-            deviation = np.sqrt(weight @ (batches[:at] ** 2).mean((1, 2)) - mean**2)
-            np.testing.assert_allclose(statistics(norm, MEMBERS), [mean, deviation], rtol=2e-4)
-
-    def test_the_variance_has_a_floor(self):
-        norm = ValueNorm.fresh(MEMBERS).update(jnp.full((2, MEMBERS), 7.0), teams(MEMBERS, MEMBERS), 0.99)
-        np.testing.assert_allclose(statistics(norm, MEMBERS), [7.0, 0.1], rtol=1e-5)
-
-    def test_every_team_size_has_its_own(self):
-        """Mean and deviation of what each saw; a batch without a size leaves it as it was."""
-        values = np.random.default_rng(0).normal(0, 1, (6, MEMBERS)).astype(np.float32)
-        values[3:] = 100 * values[3:] - 500
-        norm = ValueNorm.fresh(MEMBERS).update(jnp.asarray(values), teams(1, 1, 1, 2, 2, 2), 0.9)
-        for size, seen in ((1, values[:3, :1]), (2, values[3:, :2])):
-            np.testing.assert_allclose(statistics(norm, size), [seen.mean(), seen.std()], rtol=1e-3)
-        assert statistics(norm, MEMBERS) == [0.0, 1.0]
-        later = norm.update(jnp.asarray(values[:1]), teams(1), 0.9)
-        assert statistics(later, 2) == statistics(norm, 2)
-        assert statistics(later, 1) != statistics(norm, 1)
 
 
 def both_losses(policy, batch, config):

@@ -15,12 +15,13 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from legoswarm.configs import option
 from legoswarm.learn.advantage import generalised_advantages
 from legoswarm.learn.rollout import Transition
+from legoswarm.learn.scales import ValueNorm, by_size, of_size
 from legoswarm.policies.policy import Decision, RolePolicy, over_members
 from legoswarm.scene import Scene
 
-# Entropy beyond that of a deviation of 2 earns nothing. Tasks limit actions: noise that is larger still costs no more,
-# and means grow with it until every action is at the limit.
-ENOUGH = 1 + math.log(2 * math.pi) + 2 * math.log(2.0)
+# That of a deviation of 2; what is beyond it earns nothing. Tasks limit actions: noise that is larger still costs no
+# more, and means grow with it until every action is at the limit.
+ENOUGH_ENTROPY = 1 + math.log(2 * math.pi) + 2 * math.log(2.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,38 +59,6 @@ class MappoConfig:
     def batch(self) -> int:
         """Environment steps of one iteration."""
         return self.envs * self.rollout
-
-
-class ValueNorm(eqx.Module):
-    """Running, debiased mean and variance of the returns; critics work in normalised units.
-
-    One for each team size: returns grow with the square of it, and between sizes of one training differ far more
-    than between good and bad play.
-    """
-
-    mean: Float[Array, " sizes"]
-    square: Float[Array, " sizes"]
-    weight: Float[Array, " sizes"]
-
-    @staticmethod
-    def fresh(members: int) -> ValueNorm:
-        """Nothing seen yet, for teams of none to all of the members."""
-        return ValueNorm(*jnp.zeros((3, members + 1)))
-
-    def update(self, returns: Float[Array, "*n members"], mask: Bool[Array, "*n members"], decay: float) -> ValueNorm:
-        """Move towards a batch's means and mean squares; sizes that are not in it stay."""
-        seen = by_size(mask.astype(returns.dtype), mask) > 0
-        new = by_size(returns, mask), by_size(returns**2, mask), jnp.ones_like(self.weight)
-        old = self.mean, self.square, self.weight
-        return ValueNorm(*(jnp.where(seen, decay * a + (1 - decay) * b, a) for a, b in zip(old, new, strict=True)))
-
-    def statistics(self, mask: Bool[Array, "*n members"]) -> tuple[Float[Array, "*n 1"], Float[Array, "*n 1"]]:
-        """Debiased mean and deviation for each team's size, the variance at least 0.01."""
-        weight = jnp.maximum(self.weight, 1e-8)
-        mean = self.mean / weight
-        variance = jnp.maximum(self.square / weight - mean**2, 1e-2)
-        started = self.weight > 0
-        return of_size(jnp.where(started, mean, 0.0), mask), of_size(jnp.where(started, jnp.sqrt(variance), 1.0), mask)
 
 
 class Learner(eqx.Module):
@@ -175,7 +144,8 @@ def actor_loss(decisions: Decision, batch: Batch, config: MappoConfig) -> tuple[
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
     gain = jnp.minimum(ratio * batch.advantage, clipped * batch.advantage)
-    loss = -masked_mean(gain, batch.mask) - config.entropy * masked_mean(jnp.minimum(entropy, ENOUGH), batch.mask)
+    bonus = config.entropy * masked_mean(jnp.minimum(entropy, ENOUGH_ENTROPY), batch.mask)
+    loss = -masked_mean(gain, batch.mask) - bonus
     kl = masked_mean(ratio - 1 - log_ratio, batch.mask)
     return loss, {"actor_loss": loss, "entropy": masked_mean(entropy, batch.mask), "kl": kl}
 
@@ -196,21 +166,6 @@ def masked_mean(values: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Ar
     """Mean over the agents that exist."""
     weight = mask.astype(values.dtype)
     return (values * weight).sum() / jnp.maximum(weight.sum(), 1.0)
-
-
-def by_size(values: Float[Array, "*n members"], mask: Bool[Array, "*n members"]) -> Float[Array, " sizes"]:
-    """Means over the agents that exist, for each number of them in a world; of sizes that are not there, zero."""
-    weight = mask.astype(values.dtype)
-    here = jax.nn.one_hot(mask.sum(-1), mask.shape[-1] + 1, dtype=values.dtype)
-    total, count = (
-        (each.sum(-1)[..., None] * here).reshape(-1, here.shape[-1]).sum(0) for each in (values * weight, weight)
-    )
-    return total / jnp.maximum(count, 1.0)
-
-
-def of_size(values: Float[Array, " sizes"], mask: Bool[Array, "*n members"]) -> Float[Array, "*n 1"]:
-    """Each world's value of its team size."""
-    return values[mask.sum(-1)][..., None]
 
 
 def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: str) -> tuple[ValueNorm, Batch]:

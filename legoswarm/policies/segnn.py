@@ -202,8 +202,7 @@ def _mean(values: Float[Array, "n width"], exists: Bool[Array, " n"]) -> Float[A
 
 def graph_critic(config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) -> SegnnCritic:
     """The critic of `segnn-planar` on its own, for actors of another kind."""
-    network = Segnn(config, len(layout.roles), Irreps(1, 0, 0), planar_weights, gain=1.0)
-    return SegnnCritic(randomise(network, key=key), config)
+    return SegnnCritic(randomise(_value_network(config, layout, planar_weights), key=key), config)
 
 
 def to_planar(policies: Policies) -> Policies:
@@ -215,13 +214,14 @@ def to_planar(policies: Policies) -> Policies:
     return jax.tree.map(convert, policies, is_leaf=lambda node: isinstance(node, SphericalWeights))
 
 
+def _value_network(config: PolicyConfig, layout: Layout, weights: Weights) -> Segnn:
+    """The deviations of a critic's weights; who acts is a kind of its own in a star."""
+    return Segnn(config, len(layout.roles) + (config.critic == "local"), Irreps(1, 0, 0), weights, gain=1.0)
+
+
 def _build(weights: Weights, config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) -> RolePolicy:
-    kinds, vector, scalar = len(layout.roles), Irreps(0, 1, 0), Irreps(1, 0, 0)
-    networks = (
-        Segnn(config, kinds + 1, vector, weights, gain=0.01),
-        Segnn(config, kinds + (config.critic == "local"), scalar, weights, gain=1.0),
-    )
-    actor, critic = randomise(networks, key=key)
+    action = Segnn(config, len(layout.roles) + 1, Irreps(0, 1, 0), weights, gain=0.01)
+    actor, critic = randomise((action, _value_network(config, layout, weights)), key=key)
     return RolePolicy(SegnnActor(actor, jnp.array(config.log_std), config), SegnnCritic(critic, config))
 
 
