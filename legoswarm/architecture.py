@@ -29,7 +29,11 @@ class PolicyConfig:
     leash: float = option(
         1.5, "distance from the centroid of what it sees beyond which an agent is pulled back; 0: never"
     )
-    critic: str = option("full", "full (MAPPO), local (IPPO) or, for LEGO, graph: messages between all entities")
+    critic: str = option(
+        "full",
+        "the policy's own, of all (full) or what its agent sees (local: IPPO); pairs: messages between all entities; "
+        "for LEGO also graph: SEGNN's",
+    )
     nearest: int = option(0, "encode only so many entities of each role, the nearest; 0: all")
     log_std: float = option(0.0, "initial log standard deviation of actions")
     precision: str = option("auto", "of hidden layers: float32, bfloat16, or auto (bfloat16 on GPUs)")
@@ -44,8 +48,8 @@ class PolicyConfig:
             raise ValueError(f"the leash must be 0 (none) or a distance, not {self.leash}")
         if self.pooling not in ("mean", "max"):
             raise ValueError(f"the pooling must be mean or max, not {self.pooling!r}")
-        if self.critic not in ("full", "local", "graph"):
-            raise ValueError(f"the critic must be full (MAPPO), local (IPPO) or graph, not {self.critic!r}")
+        if self.critic not in ("full", "local", "pairs", "graph"):
+            raise ValueError(f"the critic must be full (MAPPO), local (IPPO), pairs or graph, not {self.critic!r}")
         if self.critic == "graph" and self.policy != "lego":
             raise ValueError(f"the critic can be graph for lego alone, not for {self.policy}")
         if not -10 <= self.log_std <= 3:

@@ -346,6 +346,7 @@ REFUSED = {
     "eval tag --pursuers @tag-lego --evaders @tag-mappo": "(3 pursuers, 2 evaders, 2 obstacles), not 2 pursuers",
     "eval @tag-mappo --teams 3v1v2": "not 3 pursuers, 1 evader, 2 obstacles",
     "train spread --policy pic --critic local --out run": "it cannot be local",
+    "train spread --policy pic --critic pairs --out run": "it cannot be pairs",
 }
 
 

@@ -211,7 +211,7 @@ class TestRegistry:
         ({"leash": -1.0}, "leash must be 0 .* or a distance, not -1.0"),
         ({"leash": float("nan")}, "leash must be 0 .* or a distance, not nan"),
         ({"pooling": "sum"}, "pooling must be mean or max, not 'sum'"),
-        ({"critic": "team"}, "critic must be full .*, local .* or graph, not 'team'"),
+        ({"critic": "team"}, "critic must be full .*, local .*, pairs or graph, not 'team'"),
         ({"critic": "graph", "policy": "pic"}, "critic can be graph for lego alone, not for pic"),
         ({"log_std": 4.0}, "log_std must lie between -10 and 3, not 4.0"),
         ({"log_std": float("nan")}, "log_std must lie between -10 and 3, not nan"),

@@ -31,14 +31,15 @@ SCENES = 8  # in each example
 
 ATTENTION = PolicyConfig(width=32, depth=2, heads=4, axis="velocity")
 DEEPSETS = PolicyConfig(width=16, depth=1, encoder="deepsets", pooling="max", leash=1.0, axis="velocity")  # it pulls
-OUTPUTS = {"hands 1": {"hands": 1}, "hands 2": {"hands": 2}, "full": {"critic": "full"}, "local": {"critic": "local"}}
+CRITICS = ("full", "local", "pairs")
+OUTPUTS = {"hands 1": {"hands": 1}, "hands 2": {"hands": 2}, **{name: {"critic": name} for name in CRITICS}}
 
 
-ONE, TWO = ("hands 1", "full"), ("hands 2", "local")
+ONE, TWO, PAIRS = ("hands 1", "full"), ("hands 2", "local"), ("pairs",)
 
 
 def case(layout, config, axis, outputs, *marks):
-    name = f"{layout.roles[0]}-{config.encoder}-{axis}"
+    name = f"{layout.roles[0]}-{config.encoder}-{axis}" if outputs is not PAIRS else f"{layout.roles[0]}-pairs"
     return pytest.param(dataclasses.replace(config, axis=axis), layout, outputs, id=name, marks=marks)
 
 
@@ -54,6 +55,8 @@ each_case = pytest.mark.parametrize(
         case(TAG, ATTENTION, "position", ONE, pytest.mark.slow),
         case(TAG, DEEPSETS, "velocity", ONE),
         case(TAG, DEEPSETS, "position", TWO),
+        case(SPREAD, DEEPSETS, "none", PAIRS),
+        case(TAG, DEEPSETS, "none", PAIRS),
     ],
 )
 
@@ -80,8 +83,7 @@ def lively(config, layout):
 
 @functools.cache
 def output(config, layout, name):
-    """A jitted function from a batch of scenes to the actions (`hands 1`, `hands 2`) or values (`full`, `local`)."""
-    # The choice does not change which parameters are drawn.
+    """A jitted function from a batch of scenes to the actions (`hands 1`, `hands 2`) or values (of `CRITICS`)."""
     return compiled(lively(dataclasses.replace(config, **OUTPUTS[name]), layout), layout, name.startswith("hands"))
 
 
@@ -123,6 +125,8 @@ def existing(scenes):
 
 
 def compared_agents(scenes, axis, mirror, hands=1):
+    if axis == "none":
+        return existing(scenes)
     ties = np.stack([near_tie(s, axis, mirror=mirror, hands=hands) for s in scenes])
     return existing(scenes) & ~ties
 
@@ -142,7 +146,7 @@ class TestSymmetries:
         for name, rows in before.items():
             hands = 2 if name == "hands 2" else 1  # a critic has one
             compared = compared_agents(scenes, config.axis, mirror, hands)
-            if name in ("full", "local"):
+            if name in CRITICS:
                 check(after[name], rows, compared)
                 continue
             for limit in LIMITS:
@@ -167,7 +171,7 @@ class TestSymmetries:
         scenes = draw_scenes(rng, layout)
         moved, blind = zip(*(_move_one(s, rng) for s in scenes), strict=True)
         before, after = outcome(config, scenes, outputs), outcome(config, moved, outputs)
-        for name in set(before) - {"full"}:  # bit by bit
+        for name in set(before) - {"full", "pairs"}:  # bit by bit
             np.testing.assert_array_equal(after[name][np.stack(blind)], before[name][np.stack(blind)])
 
     @settings(max_examples=15)

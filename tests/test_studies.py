@@ -241,7 +241,8 @@ def test_methods_can_be_left_out():
     shop = make_workshop("full", methods=["lego", "mappo"])
     assert [part.name for part in shop.parts("spread-3")] == ["lego", "mappo"]
     meetings = [part.name for part in shop.parts("head-to-head")]
-    assert meetings == ["lego-lego", "lego-mappo", "mappo-lego", "mappo-mappo"]
+    pairs = ["lego-lego", "lego-mappo", "mappo-lego", "mappo-mappo"]
+    assert meetings == [*pairs, "lego-1e6-mappo", "lego-pairs-mappo"]
     assert "segnn-planar" not in METHODS
     with pytest.raises(ValueError, match="no part of ood is left"):
         run_studies(["ood"], make_workshop("full", methods=["pic"]))

@@ -90,8 +90,8 @@ def nearest_first(view: View, layout: Layout) -> View:
 def build_pic(config: PolicyConfig, layout: Layout, role: str, *, key: PRNGKeyArray) -> RolePolicy:
     """MAPPO's actor beside PIC's critic; every role has a critic of its own rewards."""
     del role
-    if config.critic == "local":
-        raise ValueError("pic is a critic of the whole team: it cannot be local")
+    if config.critic != "full":
+        raise ValueError(f"pic is a critic of the whole team: it cannot be {config.critic}")
     key_actor, key_critic = jax.random.split(key)
     return RolePolicy(raw_mlp_actor(config, layout, key=key_actor), PicCritic(config, layout, key=key_critic))
 

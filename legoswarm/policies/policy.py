@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from legoswarm.architecture import PolicyConfig
 from legoswarm.frames import Frame
 from legoswarm.policies.layers import orthogonalise
+from legoswarm.policies.pairs import PairCritic
 from legoswarm.scene import Layout, Scene, View, observe
 
 
@@ -133,6 +134,8 @@ def make_policies(config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) ->
     roles = layout.controlled_roles
     key_weights, *keys = jax.random.split(key, 1 + len(roles))
     policies = {role: build(config, layout, role, key=k) for role, k in zip(roles, keys, strict=True)}
+    if config.critic == "pairs":
+        policies = {role: RolePolicy(own.actor, PairCritic(config, layout, key=key)) for role, own in policies.items()}
     return orthogonalise(policies, key=key_weights)
 
 

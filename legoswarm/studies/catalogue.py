@@ -12,6 +12,7 @@ from legoswarm.tasks import Spread, Tag
 
 STEERABLE = ("segnn", "segnn-planar")
 ALL = ("lego", "mappo", "mappo-local", "mappo-gnn", "pic", *STEERABLE)
+OF_PAIRS = (("critic", "pairs"),)
 MANY = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # team sizes far beyond the paper's
 
 
@@ -56,12 +57,15 @@ def tag_parts(scale: Scale) -> Iterable[Part]:
 
 
 def meetings(scale: Scale) -> Iterable[Part]:
-    """Pursuers of each of three methods against evaders of each."""
+    """Pursuers of each of three methods against evaders of each; LEGO's early ones and those of another critic."""
     three = ("lego", "mappo", "pic")
     for one in three:
         for other in three:
             name = f"{one} against {other}"
             yield Part(f"{one}-{other}", (tag(one), tag(other)), (head_to_head(),), name)
+    early, pairs = tag("lego", 1e6), dataclasses.replace(tag("lego"), options=OF_PAIRS)
+    yield Part("lego-1e6-mappo", (early, tag("mappo")), (head_to_head(),), "lego after 1e6 steps against mappo")
+    yield Part("lego-pairs-mappo", (pairs, tag("mappo")), (head_to_head(),), "lego, pair critic, against mappo")
 
 
 def run_times(scale: Scale) -> Iterable[Part]:
@@ -114,6 +118,17 @@ def starts(scale: Scale) -> Iterable[Part]:
         yield Part(f"{method}-landmarks", (trained,), both, f"{method}, landmarks too")
 
 
+def pair_critics(scale: Scale) -> Iterable[Part]:
+    """A critic that looks at pairs, for LEGO and for MAPPO."""
+    sizes = scale.sizes(2, 3, 4, 5, 6)
+    for agents in scale.sizes(3, 4, 6):
+        trained = dataclasses.replace(spread("lego", agents), options=OF_PAIRS)
+        where = evaluated(agents=sizes) if agents == scale.size(4) else evaluated()
+        yield Part(f"pair-critic-{agents}", (trained,), (where,), f"lego, pair critic, {agents} agents")
+    other = dataclasses.replace(four(scale, "mappo"), options=OF_PAIRS)
+    yield Part("pair-critic-mappo", (other,), (evaluated(),), "mappo, pair critic")
+
+
 def beyond(scale: Scale) -> Iterable[Part]:
     """The frame and its rest, another critic, mixed team sizes, large teams, the real mpe2."""
     sizes, many = scale.sizes(2, 3, 4, 5, 6), evaluated(agents=scale.sizes(*MANY), at_most=100)
@@ -123,10 +138,11 @@ def beyond(scale: Scale) -> Iterable[Part]:
     exact = dataclasses.replace(normal, options=(("precision", "float32"),))
     mixed = tuple(scale.sizes(*range(2, 9)))
     places = dataclasses.replace(normal, options=(("axis", "position"),))
-    pairs = dataclasses.replace(normal, options=(("critic", "graph"),))
+    graph = dataclasses.replace(normal, options=(("critic", "graph"),))
     better = dataclasses.replace(normal, options=(("axis", "position"), ("critic", "graph")))
     yield Part("position", (places,), (evaluated(agents=sizes),), "lego, position frame")
-    yield Part("graph-critic", (pairs,), (evaluated(agents=sizes),), "lego, graph critic")
+    yield from pair_critics(scale)
+    yield Part("graph-critic", (graph,), (evaluated(agents=sizes),), "lego, graph critic")
     yield Part("position-graph-critic", (better,), (evaluated(agents=sizes),), "lego, position frame, graph critic")
     yield Part("rest-global", (at_rest,), (evaluated(agents=sizes),), "lego, rest global")
     yield Part("paper-setup", (paper,), (evaluated(agents=sizes),), "lego, rest global, no leash")
