@@ -77,7 +77,8 @@ def draw_trajectories(
     for number, (axes, positions) in enumerate(zip(panels, paths, strict=True)):
         style(axes, boxes[number])
         if titles:
-            axes.set_title(titles[number], fontsize=10, color=INK, pad=5)
+            size = min(10.0, 120.0 * panel / max(len(titles[number]), 1))  # as wide as the panel at most
+            axes.set_title(titles[number], fontsize=size, color=INK, pad=5)
         _draw_paths(axes, task, positions)
         if failures and (failure := failures[number]) and failure.step < len(positions):
             axes.plot(*positions[failure.step, failure.entity], **CROSS, zorder=4)
