@@ -135,7 +135,8 @@ def make_policies(config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) ->
     key_weights, *keys = jax.random.split(key, 1 + len(roles))
     policies = {role: build(config, layout, role, key=k) for role, k in zip(roles, keys, strict=True)}
     if config.critic == "pairs":
-        policies = {role: RolePolicy(own.actor, PairCritic(config, layout, key=key)) for role, own in policies.items()}
+        critics = [PairCritic(config, layout, key=k) for k in keys]
+        policies = {role: RolePolicy(own.actor, c) for (role, own), c in zip(policies.items(), critics, strict=True)}
     return orthogonalise(policies, key=key_weights)
 
 

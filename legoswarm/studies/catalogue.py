@@ -65,7 +65,7 @@ def meetings(scale: Scale) -> Iterable[Part]:
             yield Part(f"{one}-{other}", (tag(one), tag(other)), (head_to_head(),), name)
     early, pairs = tag("lego", 1e6), dataclasses.replace(tag("lego"), options=OF_PAIRS)
     yield Part("lego-1e6-mappo", (early, tag("mappo")), (head_to_head(),), "lego after 1e6 steps against mappo")
-    yield Part("lego-pairs-mappo", (pairs, tag("mappo")), (head_to_head(),), "lego, pair critic, against mappo")
+    yield Part("lego-pairs-mappo", (pairs, tag("mappo")), (head_to_head(),), "lego with pair critic against mappo")
 
 
 def run_times(scale: Scale) -> Iterable[Part]:
