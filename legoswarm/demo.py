@@ -24,7 +24,7 @@ def demo(out: Path, command: str) -> None:
     config = RunConfig(
         TrainConfig(
             Spread(agents=3),
-            PolicyConfig(width=32, depth=1),
+            PolicyConfig(width=32, depth=1, critic="pairs"),
             MappoConfig(envs=64, epochs=2, minibatches=4, lr=2e-3, entropy=0.03),  # for two cores and a short run
             steps=480_000,
         ),
