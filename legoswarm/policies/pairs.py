@@ -20,7 +20,7 @@ class PairCritic(eqx.Module):
     """V_i from messages between all entities, one round of them.
 
     What a team is paid for is often a matter of pairs, such as the distance of each landmark to its nearest agent. An
-    agent that sums up what it sees cannot tell how far others are from each other; here every entity gathers messages
+    agent that sums up each role on its own cannot compare agents with landmarks; here every entity gathers messages
     from all others, and the value is read from the agent's own summary and the mean summary of each role.
     """
 
@@ -33,10 +33,11 @@ class PairCritic(eqx.Module):
 
     def __init__(self, config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray):
         roles, width = len(layout.roles), config.width
+        own = 1 + roles  # speed and role
         key_message, key_gather, key_summary, key_fuse, key_head = jax.random.split(key, 5)
-        self.message = Perceptron(6 + len(NEAR) + 2 * roles, (width,), key=key_message)
+        self.message = Perceptron(4 + len(NEAR) + 2 * own, (width,), key=key_message)
         self.gather = Linear(width, width, key=key_gather)
-        self.summary = Perceptron(2 * width + 1 + roles, (width,), key=key_summary)
+        self.summary = Perceptron(2 * width + own, (width,), key=key_summary)
         self.fuse = Perceptron((1 + roles) * width, (width,), key=key_fuse)
         self.head = Linear(width, 1, gain=1.0, key=key_head)
         self.precision = config.precision

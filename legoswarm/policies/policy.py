@@ -136,7 +136,7 @@ def make_policies(config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) ->
     policies = {role: build(config, layout, role, key=k) for role, k in zip(roles, keys, strict=True)}
     if config.critic == "pairs":
         critics = [PairCritic(config, layout, key=k) for k in keys]
-        policies = {role: RolePolicy(own.actor, c) for (role, own), c in zip(policies.items(), critics, strict=True)}
+        policies = {role: RolePolicy(policies[role].actor, c) for role, c in zip(roles, critics, strict=True)}
     return orthogonalise(policies, key=key_weights)
 
 
