@@ -150,7 +150,7 @@ REFUSED = {
     "train spread --start left --from nowhere": "nowhere does not exist",
     "train spread --from @damaged": "policy.json is not a usable policy description",
     "train tag --from @spread": "knows the roles ('agent', 'landmark'), the task has others",
-    "train spread --from @spread --width 16": "has another architecture",
+    "train spread --from @spread --width 16": "has another architecture than this run: width ",
     "train spread --out @spread": "exists and is not an empty folder",
     "eval nowhere": "nowhere does not exist",
     "eval zoo:nothing": "there is no zoo:nothing in the zoo",

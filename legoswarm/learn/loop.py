@@ -64,7 +64,11 @@ def _warm_start(config: RunConfig) -> Policies:
     assert config.start is not None
     file = load_policy(config.start)
     if file.config != config.train.policy:
-        raise FileError(f"{config.start} has another architecture than this run: {to_json(file.config)}")
+        theirs, ours = to_json(file.config), to_json(config.train.policy)
+        differ = ", ".join(
+            f"{name} {theirs[name]} (here {value})" for name, value in ours.items() if theirs[name] != value
+        )
+        raise FileError(f"{config.start} has another architecture than this run: {differ}")
     if file.layout.roles != config.train.task.layout.roles:
         raise FileError(f"{config.start} knows the roles {file.layout.roles}, the task has others")
     file.check_team(config.train.task.layout)
