@@ -408,7 +408,8 @@ def test_defaults_of_each_policy(monkeypatch, capsys):
     assert set(DEFAULTS) >= {"lego", *BASELINES}
     for name in DEFAULTS:
         assert mappo_config(name, gamma=0.5).gamma == 0.5
-        assert policy_config(name, depth=1) == PolicyConfig(policy=name, depth=1, width=DEFAULTS[name]["width"])
+        own = {key: DEFAULTS[name][key] for key in ("width", "critic") if key in DEFAULTS[name]}
+        assert policy_config(name, depth=1) == PolicyConfig(policy=name, depth=1, **own)
     assert mappo_config("somebody's own") == legoswarm.MappoConfig()
     assert policy_config("somebody's own") == PolicyConfig(policy="somebody's own")
     monkeypatch.setitem(DEFAULTS, "mappo", {"lr": 0.123, "epochs": 7, "width": 20})

@@ -10,7 +10,7 @@ from legoswarm.policies import PolicyConfig
 
 # The best of 24 trials each at N = 3: results/sweeps. LEGO with 5 epochs is no better than with 3, and slower.
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "lego": {"width": 64, "lr": 1.2e-3, "epochs": 3, "minibatches": 4, "entropy": 0.03},
+    "lego": {"width": 64, "critic": "pairs", "lr": 1.2e-3, "epochs": 3, "minibatches": 4, "entropy": 0.03},
     "mappo": {"width": 128, "lr": 1.2e-3, "epochs": 5, "minibatches": 4, "entropy": 0.03},
     "mappo-gnn": {"width": 64, "lr": 6e-4, "epochs": 5, "minibatches": 4, "entropy": 0.03},
     "mappo-local": {"width": 128, "lr": 1.2e-3, "epochs": 5, "minibatches": 4, "entropy": 0.03},
@@ -32,7 +32,10 @@ def policy_config(policy: str = "lego", **chosen: Any) -> PolicyConfig:
 
 def defaults_in_words() -> str:
     """The table in one paragraph, for help texts."""
-    rows = [f"{name} {', '.join(f'{k} {v:g}' for k, v in row.items())}" for name, row in DEFAULTS.items()]
+    def words(value: Any) -> str:
+        return value if isinstance(value, str) else f"{value:g}"
+
+    rows = [f"{name} {', '.join(f'{k} {words(v)}' for k, v in row.items())}" for name, row in DEFAULTS.items()]
     return f"defaults that depend on the policy: {'; '.join(rows)}"
 
 
