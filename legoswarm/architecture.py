@@ -15,7 +15,7 @@ LEASH_GAIN = 8.0  # how much the pull of the leash grows with the distance beyon
 
 @dataclasses.dataclass(frozen=True)
 class PolicyConfig:
-    """What a policy is built from; the defaults are LEGO's."""
+    """What a policy is built from; the defaults are LEGO's, but for the critic: `legoswarm.learn.defaults`."""
 
     policy: str = option("lego", "which policy")
     width: int = option(64, "features of every layer")
@@ -31,8 +31,7 @@ class PolicyConfig:
     )
     critic: str = option(
         "full",
-        "the policy's own, of all (full) or what its agent sees (local: IPPO); pairs: messages between all entities; "
-        "for LEGO also graph: SEGNN's",
+        "the policy's own, of all (full) or what its agent sees (local: IPPO), or pairs: messages between all entities",
     )
     nearest: int = option(0, "encode only so many entities of each role, the nearest; 0: all")
     log_std: float = option(0.0, "initial log standard deviation of actions")
@@ -48,10 +47,8 @@ class PolicyConfig:
             raise ValueError(f"the leash must be 0 (none) or a distance, not {self.leash}")
         if self.pooling not in ("mean", "max"):
             raise ValueError(f"the pooling must be mean or max, not {self.pooling!r}")
-        if self.critic not in ("full", "local", "pairs", "graph"):
-            raise ValueError(f"the critic must be full (MAPPO), local (IPPO), pairs or graph, not {self.critic!r}")
-        if self.critic == "graph" and self.policy != "lego":
-            raise ValueError(f"the critic can be graph for lego alone, not for {self.policy}")
+        if self.critic not in ("full", "local", "pairs"):
+            raise ValueError(f"the critic must be full (MAPPO), local (IPPO) or pairs, not {self.critic!r}")
         if not -10 <= self.log_std <= 3:
             raise ValueError(f"log_std must lie between -10 and 3, not {self.log_std}")
         if self.precision not in ("auto", "float32", "bfloat16"):

@@ -285,20 +285,6 @@ def test_the_critic_of_ippo_sees_what_its_agent_sees():
     assert values[0] != values[1] == values[2]
 
 
-def test_lego_can_have_this_critic():
-    """The same for all members and for every turned and mirrored scene, and not the same for every scene."""
-    critic = lively(config_of("lego", critic="graph"), SPREAD)["agent"].critic
-    assert type(critic) is type(lively(config_of("segnn-planar"), SPREAD)["agent"].critic)
-    value = jax.jit(lambda scene, member: critic(scene, "agent", member), compiler_options=FAST)
-    for at, scene in enumerate(draw_scenes(SPREAD, count=4, empty=False)):
-        plain = float(value(scene, jnp.array(0)))
-        assert float(value(scene, jnp.array(1))) == plain
-        turned = transform(scene, orthogonal(at, mirror=at % 2 == 1), np.array([0.3, -0.4]))
-        np.testing.assert_allclose(value(turned, jnp.array(0)), plain, rtol=1e-4, atol=1e-5)
-        moved = dataclasses.replace(scene, position=scene.position.at[-1].add(0.5))
-        assert abs(float(value(moved, jnp.array(0))) - plain) > 1e-4 or not scene.exists[-1]
-
-
 def test_the_actor():
     """One deviation for both axes, the world's frame, the same leash as everybody's, and only the nearest if asked."""
     scene = draw_scenes(SPREAD, count=1, empty=False, hidden=0.0)[0]

@@ -32,6 +32,7 @@ def policy_config(policy: str = "lego", **chosen: Any) -> PolicyConfig:
 
 def defaults_in_words() -> str:
     """The table in one paragraph, for help texts."""
+
     def words(value: Any) -> str:
         return value if isinstance(value, str) else f"{value:g}"
 

@@ -15,7 +15,6 @@ from legoswarm.frames import Frame, canonicalize, make_frame
 from legoswarm.policies.layers import Linear, Perceptron, storage
 from legoswarm.policies.leash import pull_back
 from legoswarm.policies.policy import Decision, RolePolicy, over_members, register_policy
-from legoswarm.policies.segnn import graph_critic
 from legoswarm.policies.sets import SetEncoder, make_encoder, nearest
 from legoswarm.scene import Layout, Scene, View, observe
 
@@ -168,16 +167,10 @@ def _stack(*trees: Tree) -> Tree:
 
 
 def build_lego(config: PolicyConfig, layout: Layout, role: str, *, key: PRNGKeyArray) -> RolePolicy:
-    """Actor and critic with separate encoders, or a critic in which agents and landmarks see each other.
-
-    The same for every role and team size.
-    """
+    """Actor and critic with separate encoders, the same for every role and team size."""
     del role
     key_actor, key_critic = jax.random.split(key)
-    actor = LegoActor(config, layout, key=key_actor)
-    if config.critic == "graph":
-        return RolePolicy(actor, graph_critic(config, layout, key=key_critic))
-    return LegoPolicy(actor, LegoCritic(config, layout, key=key_critic))
+    return LegoPolicy(LegoActor(config, layout, key=key_actor), LegoCritic(config, layout, key=key_critic))
 
 
 register_policy("lego", build_lego)

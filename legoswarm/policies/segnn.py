@@ -200,11 +200,6 @@ def _mean(values: Float[Array, "n width"], exists: Bool[Array, " n"]) -> Float[A
     return jnp.where(exists[:, None], values, 0.0).sum(0, keepdims=True) / count
 
 
-def graph_critic(config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) -> SegnnCritic:
-    """The critic of `segnn-planar` on its own, for actors of another kind."""
-    return SegnnCritic(randomise(_value_network(config, layout, planar_weights), key=key), config)
-
-
 def to_planar(policies: Policies) -> Policies:
     """The weights of `segnn` as weights of `segnn-planar`: the same actions and values, without e3nn."""
 

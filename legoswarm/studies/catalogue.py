@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from legoswarm.studies.measures import agent_failure, evaluated, head_to_head, symmetries, trajectories
-from legoswarm.studies.part import Part, Scale, Training
+from legoswarm.studies.part import Measure, Part, Scale, Training
 from legoswarm.tasks import Spread, Tag
 
 STEERABLE = ("segnn", "segnn-planar")
 ALL = ("lego", "mappo", "mappo-local", "mappo-gnn", "pic", *STEERABLE)
-OF_PAIRS = (("critic", "pairs"),)
+AS_PUBLISHED = (("critic", "full"),)  # the paper's critic; LEGO's default is that of pairs
 MANY = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # team sizes far beyond the paper's
 
 
@@ -57,15 +57,15 @@ def tag_parts(scale: Scale) -> Iterable[Part]:
 
 
 def meetings(scale: Scale) -> Iterable[Part]:
-    """Pursuers of each of three methods against evaders of each; LEGO's early ones and those of another critic."""
+    """Pursuers of each of three methods against evaders of each; LEGO's early ones and those of the paper's critic."""
     three = ("lego", "mappo", "pic")
     for one in three:
         for other in three:
             name = f"{one} against {other}"
             yield Part(f"{one}-{other}", (tag(one), tag(other)), (head_to_head(),), name)
-    early, pairs = tag("lego", 1e6), dataclasses.replace(tag("lego"), options=OF_PAIRS)
+    early, published = tag("lego", 1e6), dataclasses.replace(tag("lego"), options=AS_PUBLISHED)
     yield Part("lego-1e6-mappo", (early, tag("mappo")), (head_to_head(),), "lego after 1e6 steps against mappo")
-    yield Part("lego-pairs-mappo", (pairs, tag("mappo")), (head_to_head(),), "lego with pair critic against mappo")
+    yield Part("lego-full-mappo", (published, tag("mappo")), (head_to_head(),), "lego, paper's critic, against mappo")
 
 
 def run_times(scale: Scale) -> Iterable[Part]:
@@ -118,41 +118,38 @@ def starts(scale: Scale) -> Iterable[Part]:
         yield Part(f"{method}-landmarks", (trained,), both, f"{method}, landmarks too")
 
 
-def pair_critics(scale: Scale) -> Iterable[Part]:
-    """A critic that looks at pairs, for LEGO and for MAPPO."""
+def critics(scale: Scale) -> Iterable[Part]:
+    """LEGO with the paper's critic, and MAPPO with LEGO's."""
     sizes = scale.sizes(2, 3, 4, 5, 6)
     for agents in scale.sizes(3, 4, 6):
-        trained = dataclasses.replace(spread("lego", agents), options=OF_PAIRS)
+        trained = dataclasses.replace(spread("lego", agents), options=AS_PUBLISHED)
         where = evaluated(agents=sizes) if agents == scale.size(4) else evaluated()
-        yield Part(f"pair-critic-{agents}", (trained,), (where,), f"lego, pair critic, {agents} agents")
-    other = dataclasses.replace(four(scale, "mappo"), options=OF_PAIRS)
-    yield Part("pair-critic-mappo", (other,), (evaluated(),), "mappo, pair critic")
+        yield Part(f"paper-critic-{agents}", (trained,), (where,), f"lego, paper's critic, {agents} agents")
+    for agents in scale.sizes(4):
+        other = dataclasses.replace(spread("mappo", agents), options=(("critic", "pairs"),))
+        yield Part(f"mappo-pairs-{agents}", (other,), (evaluated(),), f"mappo, critic of pairs, {agents} agents")
 
 
 def beyond(scale: Scale) -> Iterable[Part]:
-    """The frame and its rest, another critic, mixed team sizes, large teams, the real mpe2."""
-    sizes, many = scale.sizes(2, 3, 4, 5, 6), evaluated(agents=scale.sizes(*MANY), at_most=100)
+    """Critics; with the paper's critic the frame at rest, mixed team sizes, large teams, the real mpe2."""
+    sizes, many = evaluated(agents=scale.sizes(2, 3, 4, 5, 6)), evaluated(agents=scale.sizes(*MANY), at_most=100)
     normal = four(scale, "lego")
-    at_rest = dataclasses.replace(normal, options=(("rest", "global"),))
-    paper = dataclasses.replace(normal, options=(("rest", "global"), ("leash", 0.0)))
-    exact = dataclasses.replace(normal, options=(("precision", "float32"),))
+
+    def part(name: str, label: str, *measures: Measure, of: Training = normal, **options: Any) -> Part:
+        trained = dataclasses.replace(of, options=(*AS_PUBLISHED, *options.items()))
+        return Part(name, (trained,), measures, f"lego, paper's critic, {label}")
+
+    yield from critics(scale)
+    yield part("rest-global", "rest global", sizes, rest="global")
+    yield part("paper-setup", "rest global, no leash", sizes, rest="global", leash=0.0)
+    yield part("float32", "float32 throughout", sizes, precision="float32")
+    yield part("rest-equivariant", "four agents", many)
     mixed = tuple(scale.sizes(*range(2, 9)))
-    places = dataclasses.replace(normal, options=(("axis", "position"),))
-    graph = dataclasses.replace(normal, options=(("critic", "graph"),))
-    better = dataclasses.replace(normal, options=(("axis", "position"), ("critic", "graph")))
-    yield Part("position", (places,), (evaluated(agents=sizes),), "lego, position frame")
-    yield from pair_critics(scale)
-    yield Part("graph-critic", (graph,), (evaluated(agents=sizes),), "lego, graph critic")
-    yield Part("position-graph-critic", (better,), (evaluated(agents=sizes),), "lego, position frame, graph critic")
-    yield Part("rest-global", (at_rest,), (evaluated(agents=sizes),), "lego, rest global")
-    yield Part("paper-setup", (paper,), (evaluated(agents=sizes),), "lego, rest global, no leash")
-    yield Part("float32", (exact,), (evaluated(agents=sizes),), "lego, float32 throughout")
-    yield Part("rest-equivariant", (normal,), (many,), "lego, four agents")
-    both = Training(Spread(agents=max(mixed), sizes=mixed), "lego", 5_000_000)
-    yield Part("mixed-sizes", (both,), (many,), "lego, 2 to 8 agents mixed")
-    real = evaluated(agents=sizes, engine="mpe2", at_most=100, label={"engine": "mpe2"})
-    own = evaluated(agents=sizes, label={"engine": "legoswarm"})
-    yield Part("inside-mpe2", (four(scale, "lego", protocol="mpe2"),), (own, real), "lego, protocol mpe2")
+    together = Training(Spread(agents=max(mixed), sizes=mixed), "lego", 5_000_000)
+    yield part("mixed-sizes", "2 to 8 agents mixed", many, of=together)
+    real = evaluated(agents=scale.sizes(2, 3, 4, 5, 6), engine="mpe2", at_most=100, label={"engine": "mpe2"})
+    own = evaluated(agents=scale.sizes(2, 3, 4, 5, 6), label={"engine": "legoswarm"})
+    yield part("inside-mpe2", "protocol mpe2", own, real, of=four(scale, "lego", protocol="mpe2"))
 
 
 STUDIES = {
@@ -172,5 +169,7 @@ STUDIES = {
         "a pursuer of two stops at step 30 of 100: captures after it, kept, removed and without failure",
         lambda scale: [Part("lego", ("zoo:tag-2v1",), (agent_failure(),))],
     ),
-    "beyond": Study("what the paper does not show: frames, critics, mixed and large teams, the real mpe2", beyond),
+    "beyond": Study(
+        "what the paper does not show: critics, frames at rest, mixed and large teams, the real mpe2", beyond
+    ),
 }

@@ -190,13 +190,14 @@ def train_parts(study: str, part: Part, shop: Workshop) -> list[str]:
 
 
 def train(training: Training, shop: Workshop) -> RunFolder:
-    """The run folder of a training: finished already, resumed, or started; what it starts from comes first.
+    """The run folder of a training: finished already, or resumed, or started.
 
-    Where another process is at it, this one waits until it is done, or goes on if the other one was stopped.
+    What it starts from comes first, unless it is finished and needs that no more. Where another process is at it,
+    this one waits until it is done, or goes on if the other one was stopped.
     """
-    if training.start is not None:
-        train(training.start, shop)
     path = shop.runs / training.folder(shop.scale, shop.seeds)
+    if training.start is not None and not _finished(training, shop, path):
+        train(training.start, shop)
     said = False
     while True:
         try:
@@ -209,18 +210,20 @@ def train(training: Training, shop: Workshop) -> RunFolder:
 
 
 def _train_now(training: Training, shop: Workshop, path: Path) -> RunFolder:
-    config = training.config(shop.scale, shop.seeds, shop.runs)
-    folder = RunFolder(path)
     if not (path / "config.json").exists():
+        config = training.config(shop.scale, shop.seeds, shop.runs)
         try:
             return start_run(config, path, shop.command, alone=training.alone)
         except FileError as error:
             if isinstance(error, Busy) or not (path / "config.json").exists():
                 raise
             raise Busy(f"another process has begun {path}") from None
-    rows = folder.read_metrics()
-    finished = rows and rows[-1]["iteration"] == config.train.iterations
-    return folder if finished else resume_run(path, alone=training.alone)
+    return RunFolder(path) if _finished(training, shop, path) else resume_run(path, alone=training.alone)
+
+
+def _finished(training: Training, shop: Workshop, path: Path) -> bool:
+    rows = RunFolder(path).read_metrics() if (path / "config.json").exists() else []
+    return bool(rows) and rows[-1]["iteration"] == training.config(shop.scale, shop.seeds, shop.runs).train.iterations
 
 
 def learning(folder: RunFolder, training: Training) -> dict[str, Any]:
