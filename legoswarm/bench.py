@@ -40,8 +40,7 @@ def bench(
     agents: Sequence[int],
     seeds: Sequence[int],
     steps: int,
-    width: int | None,
-    depth: int,
+    architecture: dict[str, Any],
     mappo: dict[str, Any],
     compile_apart: bool = True,
     until: float | None = None,
@@ -55,8 +54,7 @@ def bench(
 ) -> dict[str, Any]:
     """What the command measures, with what it depends on; `keep` gets what there is so far after each row."""
 
-    def config(policy: str, count: int, width: int | None = width) -> TrainConfig:
-        chosen = {"depth": depth} if width is None else {"depth": depth, "width": width}
+    def config(policy: str, count: int, chosen: dict[str, Any] = architecture) -> TrainConfig:
         return TrainConfig(Spread(agents=count), policy_config(policy, **chosen), mappo_config(policy, **mappo), steps)
 
     def measured() -> Iterator[Row]:
@@ -72,7 +70,8 @@ def bench(
             groups = []
             for count, side_by_side in itertools.product(agents, seeds):
                 group = [config(policy, count) for policy in policies]
-                groups.append((group, config("mappo", count, group[0].policy.width), side_by_side))
+                mlp = {**architecture, "width": group[0].policy.width, "critic": "full"}
+                groups.append((group, config("mappo", count, mlp), side_by_side))
             yield from training_speeds(groups, compile_apart)
 
     report: dict[str, Any] = {"command": command, "date": datetime.date.today().isoformat(), "rows": []}
@@ -150,6 +149,7 @@ def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None
         "agents": layout.agents,
         "seeds": seeds,
         "width": config.policy.width,
+        "critic": config.policy.critic,
         "steps": config.iterations * config.mappo.batch,
         "epochs": config.mappo.epochs,
         "minibatches": config.mappo.minibatches,
@@ -196,6 +196,7 @@ def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int
         "agents": config.task.layout.agents,
         "seeds": seeds,
         "width": config.policy.width,
+        "critic": config.policy.critic,
         **{name: getattr(config.mappo, name) for name in ("epochs", "minibatches", "lr", "entropy")},
         "target": target,
         "seconds": reached,

@@ -306,6 +306,7 @@ def _bench_options(parser: Parser) -> None:
     parser.add_argument("--steps", type=whole, default=32_000, metavar="N", help="steps for each seed (default: 32000)")
     parser.add_argument("--width", type=whole, metavar="N", help="features of every layer (default: each policy's)")
     parser.add_argument("--depth", type=whole, default=2, metavar="N", help="layers of each encoder (default: 2)")
+    parser.add_argument("--critic", metavar="NAME", help="full, local or pairs (default: each policy's)")
     parser.add_argument("--until", type=number, metavar="X", help="instead: seconds until the mean return is X")
     parser.add_argument("--worlds", type=whole, metavar="N", help="instead: N worlds alone, random actions")
     parser.add_argument("--forward", type=whole, metavar="N", help="instead: one decision of everybody in N worlds")
@@ -339,10 +340,11 @@ def _bench(args: argparse.Namespace) -> None:
         if args.out:
             write_json(Path(args.out), report)
 
+    architecture = {name: value for name in ("width", "depth", "critic") if (value := getattr(args, name)) is not None}
     report = bench(
-        policies=args.policies, agents=args.agents, seeds=args.seeds, steps=args.steps, width=args.width,
-        depth=args.depth, until=args.until, worlds=args.worlds, forward=args.forward, acting=args.acting,
-        entities=args.entities, nearest=args.nearest, mappo=chosen(MappoConfig, args), compile_apart=args.compile_apart,
+        policies=args.policies, agents=args.agents, seeds=args.seeds, steps=args.steps, architecture=architecture,
+        until=args.until, worlds=args.worlds, forward=args.forward, acting=args.acting, entities=args.entities,
+        nearest=args.nearest, mappo=chosen(MappoConfig, args), compile_apart=args.compile_apart,
         command=args.command_line, keep=keep,
     )  # fmt: skip
     print(json.dumps(report, indent=1) if args.json else format_bench(report), flush=True)

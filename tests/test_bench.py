@@ -36,20 +36,24 @@ def test_programs_compiled_side_by_side(capsys):
 
 
 def test_each_policy_at_its_own_width_beside_mappo_of_the_first_ones(monkeypatch):
+    critics = []
+
     def speed(config, seeds, ready):
         row = {"policy": config.policy.policy, "width": config.policy.width, "agents": config.task.layout.agents}
+        critics.append(config.policy.critic)
         return {**row, "ready": ready, "env_steps_per_second": config.policy.width}
 
     monkeypatch.setattr(bench, "training_speed", speed)
     monkeypatch.setattr(bench, "prepare", lambda config, seeds: (config.policy.width, config.task.layout.agents))
     kept = []
     report = bench.bench(
-        policies=["lego", "mappo"], agents=[2, 3], seeds=[1], steps=10_000, width=None, depth=0, mappo={},
-        compile_apart=False, keep=lambda report: kept.append(len(report["rows"])),
+        policies=["lego", "mappo"], agents=[2, 3], seeds=[1], steps=10_000, architecture={"critic": "local"},
+        mappo={}, compile_apart=False, keep=lambda report: kept.append(len(report["rows"])),
     )  # fmt: skip
     assert kept == [1, 2, 3, 4, 5, 6]  # a killed one has what it measured
     sizes = [(row["policy"], row["width"], row["agents"]) for row in report["rows"]]
     assert sizes == [(p, w, n) for n in (2, 3) for p, w in (("lego", 64), ("mappo", 128), ("mappo", 64))]
+    assert critics == ["full", "local", "local"] * 2  # the MLPs beside have their own; what is a row was measured once
     assert all(row["ready"] == (row["width"], row["agents"]) for row in report["rows"])
     assert [row["speed_over_mappo"] for row in report["rows"]] == [1, 2, 1] * 2
 
