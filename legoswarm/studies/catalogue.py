@@ -131,7 +131,7 @@ def critics(scale: Scale) -> Iterable[Part]:
 
 
 def beyond(scale: Scale) -> Iterable[Part]:
-    """Critics; with the paper's critic the frame at rest, mixed team sizes, large teams, the real mpe2."""
+    """Critics, large teams; with the paper's critic the frame at rest, mixed team sizes, the real mpe2."""
     sizes, many = evaluated(agents=scale.sizes(2, 3, 4, 5, 6)), evaluated(agents=scale.sizes(*MANY), at_most=100)
     normal = four(scale, "lego")
 
@@ -140,6 +140,7 @@ def beyond(scale: Scale) -> Iterable[Part]:
         return Part(name, (trained,), measures, f"lego, paper's critic, {label}")
 
     yield from critics(scale)
+    yield Part("large-teams", (normal,), (many,), "lego, four agents")
     yield part("rest-global", "rest global", sizes, rest="global")
     yield part("paper-setup", "rest global, no leash", sizes, rest="global", leash=0.0)
     yield part("float32", "float32 throughout", sizes, precision="float32")

@@ -82,7 +82,9 @@ def bars(entries: Sequence[tuple[str, np.ndarray]], what: str) -> bytes | None:
     figure = Figure(figsize=(6.4, 0.5 + 0.34 * len(entries)))
     axes = figure.add_subplot()
     for row, (name, values) in enumerate(entries):
-        colour = next((c for method, c in METHOD_COLOURS.items() if name.split()[0] == paper.NAMES[method]), GREY)
+        colour = next(
+            (c for method, c in METHOD_COLOURS.items() if name.split()[0].rstrip(",") == paper.NAMES[method]), GREY
+        )
         axes.barh(row, values.mean(), color=colour, alpha=0.75, height=0.62)
         axes.plot(values, np.full(len(values), row), ".", color=INK, markersize=3, alpha=0.6)
         if len(values) > 1:
@@ -94,25 +96,28 @@ def bars(entries: Sequence[tuple[str, np.ndarray]], what: str) -> bytes | None:
 
 
 def sizes(results: Results, study: str, figure_name: str = "return_2c") -> bytes | None:
-    """A figure against the team size, a line for each part."""
-    figure = Figure(figsize=(6.4, 3.8))
-    axes = figure.add_subplot()
-    drawn = False
+    """A figure against the team size, a line for each part that has several."""
+    lines = []
     for part in results.study(study):
         counts = sorted({row["agents"] for row in part.get("rows", ()) if not row.get("engine")})
         values = [results.values(study, part["label"], figure_name, agents=count) for count in counts]
-        means = [-value.mean() / count**2 for value, count in zip(values, counts, strict=True) if len(value)]
-        if means and len(means) == len(counts):
-            axes.plot(counts, means, marker="o", markersize=4, label=paper.named(part["label"]))
-            drawn = True
-    if not drawn:
+        if counts and all(len(value) for value in values):
+            means = [-value.mean() / count**2 for value, count in zip(values, counts, strict=True)]
+            lines.append((paper.named(part["label"]), counts, means))
+    if not lines:
         return None
+    figure = Figure(figsize=(6.4, 3.8))
+    axes = figure.add_subplot()
+    least = min(2, max(len(counts) for _, counts, _ in lines))  # a single size is no line
+    for name, counts, means in lines:
+        if len(counts) >= least:
+            axes.plot(counts, means, marker="o", markersize=4, label=name)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)  # one that fails is far off
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:g}")
     _plain(axes, "agents", "-return / agents squared (lower is better)")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return png(figure)
 
 
