@@ -32,6 +32,7 @@ class PolicyConfig:
     critic: str = option(
         "full",
         "the policy's own, of all (full) or what its agent sees (local: IPPO), or pairs: messages between all entities",
+        shown="pairs for lego, full for others",
     )
     nearest: int = option(0, "encode only so many entities of each role, the nearest; 0: all")
     log_std: float = option(0.0, "initial log standard deviation of actions")

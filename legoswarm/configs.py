@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 Config = TypeVar("Config")
 
 
-def option(default: Any, help: str) -> Any:
-    """A field with a default and a line of help for the command line."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def option(default: Any, help: str, shown: str | None = None) -> Any:
+    """A field with a default and a line of help for the command line, which may have the default in other words."""
+    return dataclasses.field(default=default, metadata={"help": help, "default": shown or default})
 
 
 def to_json(config: Any) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser, cls: Any, title: str, descripti
     for field in dataclasses.fields(cls):
         kind = kinds[field.name]
         settings: dict[str, Any] = {"dest": field.name, "default": None}
-        default = field.default
+        default = field.metadata.get("default", field.default)
         text = field.metadata.get("help", "")
         settings["help"] = f"{text} (default: {default})" if default not in (None, ()) else text
         if kind.base is bool:

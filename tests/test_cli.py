@@ -293,7 +293,10 @@ raise SystemExit(cli.main(["eval", "x"]))
     [
         ("--help", ["demo", "train", "eval", "watch"]),
         ("demo --help", ["--out"]),
-        ("train --help", ["--resume", "--width", "--lr", "spread, tag"]),
+        (
+            "train --help",
+            ["--resume", "--width", "--lr", "spread, tag", "pairs for lego", "lego width 64, critic pairs"],
+        ),
         ("train spread --help", ["--agents", "--sizes", "number of agents (default: 3)"]),
         ("train tag --help", ["--pursuers", "--no-occlusion"]),
         ("eval --help", ["--teams", "--engine", "--json"]),
@@ -500,7 +503,7 @@ def test_train(cli, tmp_path):
     names = ["checkpoint.safetensors", "config.json", "metrics.jsonl", "policy.json", "policy.safetensors"]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
     config = RunFolder(tmp_path / "run").read_config()
-    policy = PolicyConfig(width=8, depth=0, heads=2)
+    policy = PolicyConfig(width=8, depth=0, heads=2, critic="pairs")
     mappo = mappo_config("lego", envs=4, rollout=5, epochs=1, anneal=False)
     assert config == RunConfig(TrainConfig(Spread(agents=2), policy, mappo, 60), (4, 5), 2, 3)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["command"].startswith("legoswarm train spread")
