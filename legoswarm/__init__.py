@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from legoswarm.files import FileError as FileError
+    from legoswarm.learn.defaults import mappo_config as mappo_config
+    from legoswarm.learn.defaults import policy_config as policy_config
     from legoswarm.learn.folder import RunConfig as RunConfig
     from legoswarm.learn.loop import resume_run as resume_run
     from legoswarm.learn.loop import start_run as start_run
@@ -42,6 +44,8 @@ _HOME = {
     "load": "legoswarm.policies.act",
     "make_task": "legoswarm.tasks",
     "make_train": "legoswarm.learn.train",
+    "mappo_config": "legoswarm.learn.defaults",
+    "policy_config": "legoswarm.learn.defaults",
     "register_encoder": "legoswarm.policies",
     "register_policy": "legoswarm.policies",
     "register_task": "legoswarm.tasks",

@@ -31,7 +31,8 @@ class PolicyConfig:
     )
     critic: str = option(
         "full",
-        "the policy's own, of all (full) or what its agent sees (local: IPPO), or pairs: messages between all entities",
+        "full: the policy's own, of the whole state; local: of what its agent sees (IPPO); pairs: messages between all "
+        "pairs of entities",
         shown="pairs for lego, full for others",
     )
     nearest: int = option(0, "encode only so many entities of each role, the nearest; 0: all")

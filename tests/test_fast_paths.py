@@ -129,14 +129,15 @@ def largest(jaxpr):
     return max(sizes)
 
 
-@pytest.mark.parametrize("backend", ["cpu", "gpu"])
-def test_nothing_in_training_grows_with_the_cube_of_the_team(backend, monkeypatch):
+@pytest.mark.parametrize(("backend", "critic"), [("cpu", "full"), ("gpu", "full"), ("cpu", "pairs")])
+def test_nothing_in_training_grows_with_the_cube_of_the_team(backend, critic, monkeypatch):
     """Twice the agents: each of them sees twice as many, so arrays may be four times as large, but not eight."""
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     mappo = MappoConfig(envs=2, rollout=2, epochs=1, minibatches=1)
 
     def size(agents):
-        program = make_train(TrainConfig(Spread(agents=agents), PolicyConfig(width=8, heads=4), mappo))
+        policy = PolicyConfig(width=8, heads=4, critic=critic)
+        program = make_train(TrainConfig(Spread(agents=agents), policy, mappo))
         state = jax.eval_shape(program.init, jax.random.key(0))
         return largest(jax.make_jaxpr(program.advance)(state, jnp.array(1)).jaxpr)
 

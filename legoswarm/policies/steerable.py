@@ -53,7 +53,7 @@ def balanced(width: int) -> Irreps:
     vectors, tensors = max(share // 3, 1), max(share // 5, 1)
     scalars = width - 3 * vectors - 5 * tensors
     if scalars < 1:
-        raise ValueError(f"steerable features (segnn, the critic graph) need a width of at least 9, not {width}")
+        raise ValueError(f"steerable features (segnn) need a width of at least 9, not {width}")
     return Irreps(scalars, vectors, tensors)
 
 

@@ -124,10 +124,10 @@ def critics(scale: Scale) -> Iterable[Part]:
     for agents in scale.sizes(3, 4, 6):
         trained = dataclasses.replace(spread("lego", agents), options=AS_PUBLISHED)
         where = evaluated(agents=sizes) if agents == scale.size(4) else evaluated()
-        yield Part(f"paper-critic-{agents}", (trained,), (where,), f"lego, paper's critic, {agents} agents")
+        yield Part(f"paper-critic-{agents}", (trained,), (where,), f"lego, paper's critic, trained with {agents}")
     for agents in scale.sizes(4):
         other = dataclasses.replace(spread("mappo", agents), options=(("critic", "pairs"),))
-        yield Part(f"mappo-pairs-{agents}", (other,), (evaluated(),), f"mappo, critic of pairs, {agents} agents")
+        yield Part(f"mappo-pairs-{agents}", (other,), (evaluated(),), f"mappo, critic of pairs, trained with {agents}")
 
 
 def beyond(scale: Scale) -> Iterable[Part]:
@@ -140,11 +140,11 @@ def beyond(scale: Scale) -> Iterable[Part]:
         return Part(name, (trained,), measures, f"lego, paper's critic, {label}")
 
     yield from critics(scale)
-    yield Part("large-teams", (normal,), (many,), "lego, four agents")
+    yield Part("large-teams", (normal,), (many,), "lego, critic of pairs, large teams")
     yield part("rest-global", "rest global", sizes, rest="global")
     yield part("paper-setup", "rest global, no leash", sizes, rest="global", leash=0.0)
     yield part("float32", "float32 throughout", sizes, precision="float32")
-    yield part("rest-equivariant", "four agents", many)
+    yield part("paper-critic-large-teams", "large teams", many)
     mixed = tuple(scale.sizes(*range(2, 9)))
     together = Training(Spread(agents=max(mixed), sizes=mixed), "lego", 5_000_000)
     yield part("mixed-sizes", "2 to 8 agents mixed", many, of=together)

@@ -88,7 +88,8 @@ def make_page(results: Results) -> tuple[str, Pictures]:
     body = "\n".join(
         [
             "<h1>The paper's tables and figures, repeated</h1>",
-            f"<p>{_text(facts)} Returns are return_2c (a colliding pair costs 2) unless said otherwise.</p>",
+            f"<p>{_text(facts)} Returns are return_2c (a colliding pair costs 2) unless said otherwise. "
+            "LEGO is trained with the critic of pairs; the parts beyond show it with the paper's.</p>",
             f"<p>{contents}</p>",
             _claims(results),
             *sections,
