@@ -312,7 +312,9 @@ def _bench_options(parser: Parser) -> None:
     parser.add_argument("--forward", type=whole, metavar="N", help="instead: one decision of everybody in N worlds")
     parser.add_argument("--acting", metavar="POLICY", help="instead: one agent of this policy among --entities")
     parser.add_argument("--entities", type=whole, default=1000, metavar="N", help="for --acting (default: 1000)")
-    parser.add_argument("--nearest", type=whole, default=0, metavar="N", help="for --acting: look only at so many")
+    parser.add_argument(
+        "--nearest", type=whole, default=0, metavar="N", help="look only at so many of each role, the nearest"
+    )
     parser.add_argument(
         "--compile-apart", action=argparse.BooleanOptionalAction, default=True,
         help="compile one program after the other and say how long each took (default)",
@@ -330,6 +332,7 @@ def _bench(args: argparse.Namespace) -> None:
     from legoswarm.bench import bench, format_bench
     from legoswarm.files import write_json
     from legoswarm.learn.mappo import MappoConfig
+    from legoswarm.policies import PolicyConfig
 
     if args.device == "cpu":
         jax.config.update("jax_platforms", "cpu")
@@ -340,12 +343,11 @@ def _bench(args: argparse.Namespace) -> None:
         if args.out:
             write_json(Path(args.out), report)
 
-    architecture = {name: value for name in ("width", "depth", "critic") if (value := getattr(args, name)) is not None}
     report = bench(
-        policies=args.policies, agents=args.agents, seeds=args.seeds, steps=args.steps, architecture=architecture,
+        policies=args.policies, agents=args.agents, seeds=args.seeds, steps=args.steps,
+        architecture=chosen(PolicyConfig, args), mappo=chosen(MappoConfig, args), compile_apart=args.compile_apart,
         until=args.until, worlds=args.worlds, forward=args.forward, acting=args.acting, entities=args.entities,
-        nearest=args.nearest, mappo=chosen(MappoConfig, args), compile_apart=args.compile_apart,
-        command=args.command_line, keep=keep,
+        nearest=args.nearest, command=args.command_line, keep=keep,
     )  # fmt: skip
     print(json.dumps(report, indent=1) if args.json else format_bench(report), flush=True)
 

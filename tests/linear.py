@@ -29,8 +29,6 @@ def run(*words):
 def use_linear_maps():
     """Let every method of the studies build linear maps at that scale."""
     from legoswarm.policies import policy
-    from legoswarm.policies.pairs import PairCritic
-    from legoswarm.policies.policy import RolePolicy
     from legoswarm.studies.part import SCALES
     from legoswarm.studies.run import METHODS
     from tests.tiny import build_tiny
@@ -41,12 +39,7 @@ def use_linear_maps():
 
         return built
 
-    def critic(config, layout, *, key):
-        return build(config, layout, layout.controlled_roles[0], key=key).critic
-
     policy._BUILDERS.update({name: instead_of(policy._BUILDERS[name]) for name in METHODS})
-    build = instead_of(lambda config, layout, role, *, key: RolePolicy(None, PairCritic(config, layout, key=key)))
-    policy.PairCritic = critic
 
 
 if __name__ == "__main__":

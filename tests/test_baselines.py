@@ -23,7 +23,6 @@ from legoswarm.learn.defaults import DEFAULTS, mappo_config, policy_config
 from legoswarm.policies import PolicyConfig, count_parameters, make_policies, policy_names
 from legoswarm.policies.leash import pull_back
 from legoswarm.policies.mlp import to_vector
-from legoswarm.policies.pairs import PairCritic
 from legoswarm.policies.pic import PicCritic
 from legoswarm.policies.team import decide, join, world_actions
 from legoswarm.scene import Layout, observe
@@ -322,23 +321,6 @@ def test_trains_is_saved_evaluated_and_acts(name, task, tmp_path):
     (row,) = evaluate_policy(str(folder.path), episodes=2)
     assert all(math.isfinite(value) for value in row.values())
     assert row["frame_flips"] == 0 or name == "mappo-local"
-
-
-@pytest.mark.usefixtures("quickly_compiled")
-def test_a_critic_of_pairs_beside_any_actor_trains_and_is_saved(tmp_path):
-    task = SMALL_TASKS[1]
-    policy = PolicyConfig(policy="mappo", width=8, critic="pairs")
-    train = legoswarm.TrainConfig(task, policy, MAPPO, steps=60)
-    run = legoswarm.RunConfig(train, evaluations=1, eval_episodes=3)
-    folder = legoswarm.start_run(run, tmp_path / "run", quiet=True)
-    trained, fresh = legoswarm.load(folder.path).file.one(), make_policies(policy, task.layout, key=KEY)
-    assert jax.tree.structure(trained) == jax.tree.structure(fresh)
-    for role in task.layout.controlled_roles:
-        critic = trained[role].critic
-        assert isinstance(critic, PairCritic)
-        assert float(jnp.abs(critic.head.bias).max()) > 0  # it starts at zero
-    weights = [trained[role].critic.gather.weight for role in task.layout.controlled_roles]
-    assert not np.allclose(*weights)
 
 
 # Another team size

@@ -13,6 +13,7 @@ from legoswarm.tasks import Spread, Tag
 STEERABLE = ("segnn", "segnn-planar")
 ALL = ("lego", "mappo", "mappo-local", "mappo-gnn", "pic", *STEERABLE)
 AS_PUBLISHED = (("critic", "full"),)  # the paper's critic; LEGO's default is that of pairs
+FEW = (2, 3, 4, 5, 6)  # the paper's team sizes
 MANY = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # team sizes far beyond the paper's
 
 
@@ -77,7 +78,7 @@ def run_times(scale: Scale) -> Iterable[Part]:
 
 def team_sizes(scale: Scale) -> Iterable[Part]:
     """Policies of four agents at every size; MAPPO and PIC, which act for one size, trained for each."""
-    sizes = scale.sizes(2, 3, 4, 5, 6)
+    sizes = scale.sizes(*FEW)
     free = evaluated(agents=sizes, changes={"limit": "none"}, label={"limit": "none"})
     yield Part("lego", (four(scale, "lego"),), (evaluated(agents=sizes), free))
     for method in STEERABLE:
@@ -120,19 +121,19 @@ def starts(scale: Scale) -> Iterable[Part]:
 
 def critics(scale: Scale) -> Iterable[Part]:
     """LEGO with the paper's critic, and MAPPO with LEGO's."""
-    sizes = scale.sizes(2, 3, 4, 5, 6)
+    sizes = scale.sizes(*FEW)
     for agents in scale.sizes(3, 4, 6):
         trained = dataclasses.replace(spread("lego", agents), options=AS_PUBLISHED)
         where = evaluated(agents=sizes) if agents == scale.size(4) else evaluated()
         yield Part(f"paper-critic-{agents}", (trained,), (where,), f"lego, paper's critic, trained with {agents}")
-    for agents in scale.sizes(4):
-        other = dataclasses.replace(spread("mappo", agents), options=(("critic", "pairs"),))
-        yield Part(f"mappo-pairs-{agents}", (other,), (evaluated(),), f"mappo, critic of pairs, trained with {agents}")
+    agents = scale.size(4)
+    other = dataclasses.replace(spread("mappo", agents), options=(("critic", "pairs"),))
+    yield Part(f"mappo-pairs-{agents}", (other,), (evaluated(),), f"mappo, critic of pairs, trained with {agents}")
 
 
 def beyond(scale: Scale) -> Iterable[Part]:
     """Critics, large teams; with the paper's critic the frame at rest, mixed team sizes, the real mpe2."""
-    sizes, many = evaluated(agents=scale.sizes(2, 3, 4, 5, 6)), evaluated(agents=scale.sizes(*MANY), at_most=100)
+    sizes, many = evaluated(agents=scale.sizes(*FEW)), evaluated(agents=scale.sizes(*MANY), at_most=100)
     normal = four(scale, "lego")
 
     def part(name: str, label: str, *measures: Measure, of: Training = normal, **options: Any) -> Part:
@@ -148,8 +149,8 @@ def beyond(scale: Scale) -> Iterable[Part]:
     mixed = tuple(scale.sizes(*range(2, 9)))
     together = Training(Spread(agents=max(mixed), sizes=mixed), "lego", 5_000_000)
     yield part("mixed-sizes", "2 to 8 agents mixed", many, of=together)
-    real = evaluated(agents=scale.sizes(2, 3, 4, 5, 6), engine="mpe2", at_most=100, label={"engine": "mpe2"})
-    own = evaluated(agents=scale.sizes(2, 3, 4, 5, 6), label={"engine": "legoswarm"})
+    real = evaluated(agents=scale.sizes(*FEW), engine="mpe2", at_most=100, label={"engine": "mpe2"})
+    own = evaluated(agents=scale.sizes(*FEW), label={"engine": "legoswarm"})
     yield part("inside-mpe2", "protocol mpe2", own, real, of=four(scale, "lego", protocol="mpe2"))
 
 

@@ -1,0 +1,72 @@
+"""The critic of pairs, number by number, and beside an actor that is not LEGO's. Its symmetries: test_equivariance."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scenes import TAG, random_scene
+
+import legoswarm
+from legoswarm.policies import PolicyConfig, make_policies
+from legoswarm.policies.pairs import PairCritic
+from legoswarm.tasks import Tag
+from tests.saved import random_weights
+
+SMALL = PolicyConfig(policy="mappo", width=8, critic="pairs")
+
+
+def test_the_value_in_numpy():
+    """Messages from every other entity that exists, their mean and maximum; own summary and the mean of each role."""
+    critic = random_weights(functools.partial(PairCritic, SMALL, TAG))
+    scene = random_scene(np.random.default_rng(0), TAG, empty=False)
+    position, velocity, exists = (np.asarray(x, float) for x in (scene.position, scene.velocity, scene.exists))
+    roles = [at for at, slots in enumerate(TAG.slots) for _ in range(slots)]
+    there = np.flatnonzero(exists)
+
+    def linear(layer, x):
+        return np.asarray(x) @ np.asarray(layer.weight, float) + np.asarray(layer.bias, float)
+
+    def perceptron(layers, x):
+        for layer in layers.linears:
+            x = np.maximum(linear(layer, x), 0)
+            x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+        return x
+
+    def own(i):
+        return [np.hypot(*velocity[i]), *np.eye(len(TAG.roles))[roles[i]]]
+
+    def message(to, sender):
+        offset = position[sender] - position[to]
+        far = np.hypot(*offset)
+        along = [offset @ velocity[k] / far for k in (to, sender)]
+        told = [far, np.exp(-5 * far), np.exp(-20 * far), *along, velocity[to] @ velocity[sender]]
+        return np.maximum(linear(critic.gather, perceptron(critic.message, [*told, *own(to), *own(sender)])), 0)
+
+    def summary(i):
+        heard = np.array([message(i, k) for k in there if k != i])
+        return perceptron(critic.summary, [*heard.mean(0), *heard.max(0), *own(i)])
+
+    summaries = {i: summary(i) for i in there}
+    means = [np.mean([summaries[i] for i in there if roles[i] == at], 0) for at in range(len(TAG.roles))]
+    me = there[0]
+    expected = linear(critic.head, perceptron(critic.fuse, np.concatenate([summaries[me], *means])))[0]
+    np.testing.assert_allclose(critic(scene, TAG.roles[0], jnp.array(me)), expected, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("quickly_compiled")
+def test_beside_another_actor_it_trains_and_is_saved(tmp_path):
+    task = Tag(pursuers=2, evaders=1, obstacles=1, horizon=5)
+    mappo = legoswarm.MappoConfig(envs=4, rollout=5, epochs=1, minibatches=1)
+    train = legoswarm.TrainConfig(task, SMALL, mappo, steps=60)
+    run = legoswarm.RunConfig(train, evaluations=1, eval_episodes=3)
+    folder = legoswarm.start_run(run, tmp_path / "run", quiet=True)
+    trained, fresh = legoswarm.load(folder.path).file.one(), make_policies(SMALL, task.layout, key=jax.random.key(0))
+    assert jax.tree.structure(trained) == jax.tree.structure(fresh)
+    for role in task.layout.controlled_roles:
+        critic = trained[role].critic
+        assert isinstance(critic, PairCritic)
+        assert float(jnp.abs(critic.head.bias).max()) > 0  # it starts at zero
+    weights = [trained[role].critic.gather.weight for role in task.layout.controlled_roles]
+    assert not np.allclose(*weights)
