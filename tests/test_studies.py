@@ -228,7 +228,7 @@ def test_studies_of_the_full_scale_share_the_four_agent_run():
     parts = {f"{study}/{part.name}": part for study in STUDIES for part in shop.parts(study)}
     for one, other in (
         ("generalization/lego", "curriculum/lego-scl"),
-        ("beyond/paper-critic-4", "beyond/paper-critic-large-teams"),
+        ("generalization/lego", "beyond/large-teams"),
     ):
         assert parts[one].policies == parts[other].policies
     assert parts["spread-6/pic"].policies == parts["generalization/pic-6"].policies

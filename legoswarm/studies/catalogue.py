@@ -120,32 +120,31 @@ def starts(scale: Scale) -> Iterable[Part]:
 
 
 def critics(scale: Scale) -> Iterable[Part]:
-    """LEGO with the paper's critic, and MAPPO with LEGO's."""
+    """LEGO with the paper's critic, and the baselines that can have it with LEGO's."""
     sizes = scale.sizes(*FEW)
     for agents in scale.sizes(3, 4, 6):
         trained = dataclasses.replace(spread("lego", agents), options=AS_PUBLISHED)
         where = evaluated(agents=sizes) if agents == scale.size(4) else evaluated()
         yield Part(f"paper-critic-{agents}", (trained,), (where,), f"lego, paper's critic, trained with {agents}")
-    agents = scale.size(4)
-    other = dataclasses.replace(spread("mappo", agents), options=(("critic", "pairs"),))
-    yield Part(f"mappo-pairs-{agents}", (other,), (evaluated(),), f"mappo, critic of pairs, trained with {agents}")
+    for method in ("mappo", "mappo-local", "mappo-gnn", "segnn"):
+        trained = dataclasses.replace(spread(method, scale.size(3)), options=(("critic", "pairs"),))
+        yield Part(f"{method}-pairs", (trained,), (evaluated(),), f"{method}, critic of pairs")
 
 
 def beyond(scale: Scale) -> Iterable[Part]:
-    """Critics, large teams; with the paper's critic the frame at rest, mixed team sizes, the real mpe2."""
+    """Critics, the frame at rest, float32, large and mixed team sizes, the real mpe2."""
     sizes, many = evaluated(agents=scale.sizes(*FEW)), evaluated(agents=scale.sizes(*MANY), at_most=100)
     normal = four(scale, "lego")
 
     def part(name: str, label: str, *measures: Measure, of: Training = normal, **options: Any) -> Part:
-        trained = dataclasses.replace(of, options=(*AS_PUBLISHED, *options.items()))
-        return Part(name, (trained,), measures, f"lego, paper's critic, {label}")
+        return Part(name, (dataclasses.replace(of, options=tuple(options.items())),), measures, f"lego, {label}")
 
     yield from critics(scale)
-    yield Part("large-teams", (normal,), (many,), "lego, critic of pairs, large teams")
     yield part("rest-global", "rest global", sizes, rest="global")
-    yield part("paper-setup", "rest global, no leash", sizes, rest="global", leash=0.0)
+    as_published = dict(AS_PUBLISHED, rest="global", leash=0.0)
+    yield part("paper-setup", "paper's critic, rest global, no leash", sizes, **as_published)
     yield part("float32", "float32 throughout", sizes, precision="float32")
-    yield part("paper-critic-large-teams", "large teams", many)
+    yield part("large-teams", "large teams", many)
     mixed = tuple(scale.sizes(*range(2, 9)))
     together = Training(Spread(agents=max(mixed), sizes=mixed), "lego", 5_000_000)
     yield part("mixed-sizes", "2 to 8 agents mixed", many, of=together)
