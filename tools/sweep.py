@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from legoswarm.files import write_json
+from legoswarm.learn.defaults import policy_config
 from legoswarm.learn.machine import environment
 from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.options import number, whole
-from legoswarm.policies import PolicyConfig
 from legoswarm.tasks import make_task, task_names
 from legoswarm.trees import on_cpu, over_seeds
 
@@ -73,14 +73,17 @@ def main() -> None:
     parser.add_argument("--minibatches", type=whole, default=4)
     parser.add_argument("--envs", type=whole, default=128)
     parser.add_argument("--width", type=whole, default=64)
+    parser.add_argument("--critic", help="default: the policy's")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     task = make_task(args.task, **({"agents": args.agents} if args.task == "spread" else {}))
     trials = [{"lr": lr, "entropy": entropy} for lr in args.lr for entropy in args.entropy]
+    critic = {"critic": args.critic} if args.critic else {}
+    policy = policy_config(args.policy, width=args.width, **critic)
     rows = []
     for epochs in args.epochs:
         mappo = MappoConfig(envs=args.envs, epochs=epochs, minibatches=args.minibatches)
-        config = TrainConfig(task, PolicyConfig(policy=args.policy, width=args.width), mappo, args.steps)
+        config = TrainConfig(task, policy, mappo, args.steps)
         figures, seconds = sweep(config, trials, args.seeds)
         for at, trial in enumerate(trials):
             returns = figures[task.primary][at]
@@ -90,6 +93,7 @@ def main() -> None:
         about = {
             "command": " ".join(["python", *sys.argv]),
             "agents": args.agents,
+            "critic": policy.critic,
             "steps": args.steps,
             "seconds": seconds,
         }
