@@ -14,7 +14,8 @@ STEERABLE = ("segnn", "segnn-planar")
 ALL = ("lego", "mappo", "mappo-local", "mappo-gnn", "pic", *STEERABLE)
 AS_PUBLISHED = (("critic", "full"),)  # the paper's critic; LEGO's default is that of pairs
 FEW = (2, 3, 4, 5, 6)  # the paper's team sizes
-MANY = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # team sizes far beyond the paper's
+TRAINED = tuple(range(2, 9))  # of the policy that trains on all of them
+MANY = (12, 16, 24, 32)  # far beyond
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +134,8 @@ def critics(scale: Scale) -> Iterable[Part]:
 
 def beyond(scale: Scale) -> Iterable[Part]:
     """Critics, the frame at rest, float32, large and mixed team sizes, the real mpe2."""
-    sizes, many = evaluated(agents=scale.sizes(*FEW)), evaluated(agents=scale.sizes(*MANY), at_most=100)
+    sizes, mixed = evaluated(agents=scale.sizes(*FEW)), tuple(scale.sizes(*TRAINED))
+    all_sizes = evaluated(agents=mixed), evaluated(agents=scale.sizes(*MANY), at_most=100)
     normal = four(scale, "lego")
 
     def part(name: str, label: str, *measures: Measure, of: Training = normal, **options: Any) -> Part:
@@ -144,10 +146,9 @@ def beyond(scale: Scale) -> Iterable[Part]:
     as_published = dict(AS_PUBLISHED, rest="global", leash=0.0)
     yield part("paper-setup", "paper's critic, rest global, no leash", sizes, **as_published)
     yield part("float32", "float32 throughout", sizes, precision="float32")
-    yield part("large-teams", "large teams", many)
-    mixed = tuple(scale.sizes(*range(2, 9)))
+    yield part("large-teams", "large teams", *all_sizes)
     together = Training(Spread(agents=max(mixed), sizes=mixed), "lego", 5_000_000)
-    yield part("mixed-sizes", "2 to 8 agents mixed", many, of=together)
+    yield part("mixed-sizes", "2 to 8 agents mixed", *all_sizes, of=together)
     real = evaluated(agents=scale.sizes(*FEW), engine="mpe2", at_most=100, label={"engine": "mpe2"})
     own = evaluated(agents=scale.sizes(*FEW), label={"engine": "legoswarm"})
     yield part("inside-mpe2", "protocol mpe2", own, real, of=four(scale, "lego", protocol="mpe2"))
