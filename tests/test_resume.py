@@ -1,5 +1,6 @@
 """Interrupted runs: killed at any moment and resumed, they end with the files of an uninterrupted one."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -546,6 +547,30 @@ def test_an_interrupt_between_training_and_writing_loses_no_row(quick, tmp_path,
     assert checkpoint_iteration(run) == 0
     resume_run(run, quiet=True)
     assert_same_result(run, whole)
+
+
+def test_an_interrupt_that_is_swallowed_stops_at_the_next_row(quick, tmp_path, monkeypatch):
+    """As JAX's callback of the garbage collector does it: Python prints an exception there and goes on."""
+    monkeypatch.setattr(loop, "_report_divergence", swallowing(loop._report_divergence))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start_run(quick, tmp_path / "run", quiet=True)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(read_rows(tmp_path / "run")) == 1
+    assert checkpoint_iteration(tmp_path / "run") > 0
+
+
+def swallowing(function):
+    def interrupted(*arguments):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(1)
+        return function(*arguments)
+
+    return interrupted
 
 
 def test_a_policy_that_refuses_the_task_leaves_nothing_behind(monkeypatch, tmp_path):

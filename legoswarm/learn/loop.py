@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +104,11 @@ def _run(
         write_policy(folder, config, state, figures)
         return jsonable(figures)
 
-    with Progress(train, config.seeds, done, quiet=quiet) as progress, contextlib.ExitStack() as while_training:
+    with (
+        Progress(train, config.seeds, done, quiet=quiet) as progress,
+        contextlib.ExitStack() as while_training,
+        _interrupts() as stop_if_interrupted,
+    ):
         if checkpoint is not None:
             progress.say(f"resumed {folder.path} at step {done * train.mappo.batch:,}")
         try:
@@ -111,6 +118,7 @@ def _run(
                 preparing = time.monotonic() - started
                 while_training.enter_context(turn(alone=alone))
             for boundary in ahead:
+                stop_if_interrupted()
                 if not healthy.any():
                     break
                 started = time.monotonic()
@@ -141,6 +149,29 @@ def _run(
             publish(state, done)
             progress.say(f"interrupted at step {done * train.mappo.batch:,}; go on with --resume {folder.path}")
             raise
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[Callable[[], None]]:
+    """Ctrl-C as usual, and a function that raises it again, should a callback of JAX have swallowed it."""
+    handler, mine = signal.getsignal(signal.SIGINT), threading.current_thread() is threading.main_thread()
+    pressed = threading.Event()
+
+    def press(*_: object) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    def stop_if_interrupted() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    if mine and handler is signal.default_int_handler:  # no other program's handler is touched
+        signal.signal(signal.SIGINT, press)
+    try:
+        yield stop_if_interrupted
+    finally:
+        if mine and signal.getsignal(signal.SIGINT) is press:
+            signal.signal(signal.SIGINT, handler)
 
 
 def write_policy(folder: RunFolder, config: RunConfig, state: TrainState, figures: dict[str, np.ndarray]) -> None:
