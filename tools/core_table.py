@@ -49,7 +49,7 @@ def main() -> None:
             print(f"| `{name}` | {len(seeds)} | {config['steps']:,} | {cells(CORE / name / 'eval.jsonl')} |")
         if protocol == "paper":
             print(f"| the paper's LEGO | | 2,000,000 | {' | '.join(map(str, PAPER.values()))} |")
-    inside = {size: values[0] for size, values in returns(CORE / "mpe2" / "inside-mpe2.jsonl").items()}
+    inside = {size: values[0] for size, values in returns(CORE / "inside-mpe2.jsonl").items()}
     print("\nInside the real mpe2, one seed (`zoo:spread-mpe2`)\n")
     print(f"| | N = {sizes} |\n|{'---|' * 6}")
     print(f"| `zoo:spread-mpe2` | {' | '.join(f'{v:.1f}' for v in inside.values())} |")

@@ -8,8 +8,8 @@ from typing import Any
 from legoswarm.learn.mappo import MappoConfig
 from legoswarm.policies import PolicyConfig
 
-# The best of 24 trials each at N = 3: results/sweeps. LEGO with 5 epochs is no better than with 3, and slower; its
-# trials had the critic `full`. That of pairs is better at every size: results/studies/beyond.
+# The best of 24 trials each at N = 3: results/sweeps. LEGO with 5 epochs is no better than with 3, and slower. Its
+# values were found with the critic `full` and hold with that of pairs, better at every size: results/studies/beyond.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "lego": {"width": 64, "critic": "pairs", "lr": 1.2e-3, "epochs": 3, "minibatches": 4, "entropy": 0.03},
     "mappo": {"width": 128, "lr": 1.2e-3, "epochs": 5, "minibatches": 4, "entropy": 0.03},
