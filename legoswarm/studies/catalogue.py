@@ -146,7 +146,7 @@ def beyond(scale: Scale) -> Iterable[Part]:
     as_published = dict(AS_PUBLISHED, rest="global", leash=0.0)
     yield part("paper-setup", "paper's critic, rest global, no leash", sizes, **as_published)
     yield part("float32", "float32 throughout", sizes, precision="float32")
-    yield part("large-teams", "large teams", *all_sizes)
+    yield part("large-teams", "trained with 4", *all_sizes)
     together = Training(Spread(agents=max(mixed), sizes=mixed), "lego", 5_000_000)
     yield part("mixed-sizes", "2 to 8 agents mixed", *all_sizes, of=together)
     real = evaluated(agents=scale.sizes(*FEW), engine="mpe2", at_most=100, label={"engine": "mpe2"})
