@@ -21,7 +21,11 @@ class PolicyConfig:
     width: int = option(64, "features of every layer")
     depth: int = option(2, "layers of each role encoder")
     heads: int = option(4, "attention heads")
-    encoder: str = option("attention", "attention, deepsets or a registered one")
+    encoder: str = option(
+        "attention",
+        "attention (among the entities of a role), joint (among all entities and the agent itself), deepsets or a "
+        "registered one",
+    )
     pooling: str = option("mean", "mean or max")
     axis: str = option("velocity", "what the frame's first axis follows: velocity, position or none")
     rest: str = option("equivariant", "the frame at rest: equivariant, or global as in the paper")
@@ -43,7 +47,7 @@ class PolicyConfig:
         for name, lowest, highest in (("width", 1, 4096), ("depth", 0, 32), ("heads", 1, 4096), ("nearest", 0, 10_000)):
             if not lowest <= (value := getattr(self, name)) <= highest:
                 raise ValueError(f"the {name} must lie between {lowest} and {highest}, not at {value}")
-        if self.encoder == "attention" and self.width % self.heads:
+        if self.encoder in ("attention", "joint") and self.width % self.heads:
             raise ValueError(f"the width ({self.width}) must be a multiple of the heads ({self.heads})")
         if not self.leash >= 0:
             raise ValueError(f"the leash must be 0 (none) or a distance, not {self.leash}")

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from legoswarm.policies import PolicyConfig, make_policies, register_encoder, sets
 from legoswarm.policies.fused import MANY
+from legoswarm.policies.lego import make_view_encoder
 from legoswarm.policies.sets import FEATURES, AttentionLayer, make_encoder, pool
-from legoswarm.scene import Layout
+from legoswarm.scene import Entities, Layout, View
 
 SMALL = PolicyConfig(width=16, depth=2, heads=4)
 seeds = st.integers(0, 2**32 - 1)
@@ -170,6 +171,35 @@ def test_attention_looks_at_others_and_deepsets_does_not():
     assert excess(SMALL) > 0.01
 
 
+class TestJoint:
+    LAYOUT = Layout(("agent", "landmark"), (3, 2))
+
+    def parts(self, encoder, agents):
+        """The summaries of the agent itself and of each role, before they are fused, of an agent among `agents`."""
+        config = dataclasses.replace(SMALL, encoder=encoder)
+        module = make_view_encoder(config, self.LAYOUT, key=jax.random.key(0))
+        module = eqx.tree_at(lambda module: module.fuse, module, eqx.nn.Identity())
+        landmarks = Entities(jnp.array([[0.3, 0.1], [-0.2, 0.6]]), jnp.zeros((2, 2)), jnp.ones(2, bool))
+        seen = Entities(jnp.asarray(agents), jnp.zeros((len(agents), 2)), jnp.ones(len(agents), bool))
+        return np.asarray(module(View(jnp.zeros(2), jnp.array([0.5, 0.0]), (seen, landmarks)))).reshape(3, -1)
+
+    def test_landmarks_are_seen_beside_agents(self):
+        """The summary of landmarks depends on where other agents are; that of the encoder of roles does not."""
+        here, there = [[0.3, 0.2], [0.9, 0.9]], [[-0.2, 0.5], [0.9, 0.9]]
+        assert np.abs(self.parts("joint", here) - self.parts("joint", there)).max(1).min() > 1e-3
+        moved = np.abs(self.parts("attention", here) - self.parts("attention", there)).max(1)
+        assert moved[1] > 1e-3
+        np.testing.assert_array_equal(moved[[0, 2]], 0)
+
+    def test_nobody_else(self):
+        assert np.isfinite(self.parts("joint", np.zeros((0, 2)))).all()
+        np.testing.assert_array_equal(self.parts("joint", np.zeros((0, 2)))[1], 0)
+
+    def test_its_name_is_taken(self):
+        with pytest.raises(ValueError, match="'joint' is taken"):
+            register_encoder("joint", lambda config, *, key: None)
+
+
 class TestRegistry:
     class Count(eqx.Module):
         """How many entities there are, in every feature."""
@@ -194,7 +224,7 @@ class TestRegistry:
         assert all(isinstance(role, self.Count) for role in policy.actor.encoder.roles)
 
     def test_unknown_names(self):
-        with pytest.raises(ValueError, match="unknown encoder 'transformer'; known: attention, deepsets"):
+        with pytest.raises(ValueError, match=r"unknown encoder 'transformer'; known: attention, .*deepsets, joint"):
             make_encoder(dataclasses.replace(SMALL, encoder="transformer"), key=jax.random.key(0))
         layout = Layout(("agent",), (2,))
         with pytest.raises(ValueError, match="unknown policy 'duplo'"):
@@ -208,6 +238,7 @@ class TestRegistry:
         ({"heads": 0}, "the heads must lie between 1 and .*, not at 0"),
         ({"depth": -1}, "the depth must lie between 0 and .*, not at -1"),
         ({"width": 18}, r"the width \(18\) must be a multiple of the heads \(4\)"),
+        ({"width": 18, "encoder": "joint"}, r"the width \(18\) must be a multiple of the heads \(4\)"),
         ({"leash": -1.0}, "leash must be 0 .* or a distance, not -1.0"),
         ({"leash": float("nan")}, "leash must be 0 .* or a distance, not nan"),
         ({"pooling": "sum"}, "pooling must be mean or max, not 'sum'"),

@@ -31,6 +31,7 @@ SCENES = 8  # in each example
 
 ATTENTION = PolicyConfig(width=32, depth=2, heads=4, axis="velocity")
 DEEPSETS = PolicyConfig(width=16, depth=1, encoder="deepsets", pooling="max", leash=1.0, axis="velocity")  # it pulls
+JOINT = PolicyConfig(width=16, depth=2, heads=4, encoder="joint", axis="velocity")
 CRITICS = ("full", "local", "pairs")
 OUTPUTS = {"hands 1": {"hands": 1}, "hands 2": {"hands": 2}, **{name: {"critic": name} for name in CRITICS}}
 
@@ -55,6 +56,7 @@ each_case = pytest.mark.parametrize(
         case(TAG, ATTENTION, "position", ONE, pytest.mark.slow),
         case(TAG, DEEPSETS, "velocity", ONE),
         case(TAG, DEEPSETS, "position", TWO),
+        case(TAG, JOINT, "velocity", ONE),
         case(SPREAD, DEEPSETS, "none", PAIRS),
         case(TAG, DEEPSETS, "none", PAIRS),
     ],

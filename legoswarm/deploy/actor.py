@@ -99,21 +99,44 @@ class Actors(NamedTuple):
         count: Float[AnyArray, "controlled roles agents"],
     ) -> Float[AnyArray, "hands controlled agents 2"]:
         """The network: each hand's mean action in its own frame."""
-        x = self.embed(others)
-        penalty = ((1 - weight) * HIDDEN)[..., None, None, :]
-        for layer in self.layers:
-            x = layer(x, penalty) if isinstance(layer, AttentionLayer) else layer(np.maximum(x, 0.0))
+        x, myself = self.embed(others), self.myself(own)
+        if config.encoder == "joint":
+            x, weight, myself = self._together(x, weight, count, myself)
+        else:
+            x, myself = self._deeper(x, weight), _normalise(np.maximum(myself, 0.0))
         if config.pooling == "max":
             top = np.maximum.reduce(np.where(weight[..., None] > 0, x, -np.inf), axis=-2)
             pooled = np.where(count[..., None] > 0, top, 0.0)
         else:
             share = weight / np.maximum(count, 1.0)[..., None]
             pooled = (share[..., None, :] @ x)[..., 0, :]
-        myself = _normalise(np.maximum(self.myself(own), 0.0))
         parts = np.concatenate([myself[:, :, None], pooled], axis=2)
         x = np.add.reduce(parts @ self.fuse.weight, axis=2) + self.fuse.bias
         x = self.last(_normalise(np.maximum(x, 0.0)))
         return self.head(_normalise(np.maximum(x, 0.0)))
+
+    def _deeper(self, x: AnyArray, weight: AnyArray) -> AnyArray:
+        """All layers."""
+        penalty = ((1 - weight) * HIDDEN)[..., None, None, :]
+        for layer in self.layers:
+            x = layer(x, penalty) if isinstance(layer, AttentionLayer) else layer(np.maximum(x, 0.0))
+        return x
+
+    def _together(
+        self,
+        x: Float[AnyArray, "hands controlled roles agents others width"],
+        weight: Float[AnyArray, "controlled roles agents others"],
+        count: Float[AnyArray, "controlled roles agents"],
+        myself: Float[AnyArray, "hands controlled agents width"],
+    ) -> tuple[AnyArray, AnyArray, AnyArray]:
+        """Attention among all roles and the agent itself in one row; what of it is which role; the agent's own."""
+        roles = range(self.embed.weight.shape[1])
+        x = np.concatenate([myself[:, :, None, :, None], *(x[:, :, at : at + 1] for at in roles)], axis=-2)
+        nobody = (count[:, :1] * 0)[..., None]
+        there = np.concatenate([nobody + 1, *(weight[:, at : at + 1] for at in roles)], axis=-1)
+        x = self._deeper(x, there)
+        own = [[weight[:, at : at + 1] * (at == role) for at in roles] for role in roles]
+        return x, np.concatenate([np.concatenate([nobody, *row], axis=-1) for row in own], axis=1), x[:, :, 0, :, 0]
 
 
 def _among_nearest(

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -64,7 +63,7 @@ def load_runtime(name: str | Path, seed: int | None = None) -> Runtime:
     weights, about = find_policy(name)
     description = read_description(about)
     config = description.config
-    if config.policy != "lego" or config.encoder not in ("attention", "deepsets"):
+    if config.policy != "lego" or config.encoder not in ("attention", "deepsets", "joint"):
         raise unusable(about, f"{config.policy} with the encoder {config.encoder} needs JAX; only lego runs without")
     at = description.at(seed)
     arrays = _Arrays(weights, len(description.seeds), at)
@@ -109,35 +108,44 @@ def _read_actors(arrays: _Arrays, description: Description) -> Actors:
     config, layout = description.config, description.layout
     width, parts = config.width, 1 + len(layout.roles)
     actors = [f"{role}/actor" for role in layout.controlled_roles]
-    encoders = [[f"{actor}/encoder/roles/{at}" for at in range(len(layout.roles))] for actor in actors]
+    roles = [[f"{actor}/encoder/roles/{at}" for at in range(len(layout.roles))] for actor in actors]
+    joint = config.encoder == "joint"
+    encoders = [[f"{actor}/encoder"] for actor in actors] if joint else roles  # where layers are: one for all, or each
 
     def of_actors(name: str, inputs: int, outputs: int) -> Linear:
         linears = [arrays.linear(f"{actor}/{name}", inputs, outputs) for actor in actors]
         weight, bias = (np.stack(fields) for fields in zip(*linears, strict=True))
         return Linear(weight, bias[:, None])
 
-    def of_encoders(name: str, inputs: int) -> Linear:
-        linears = [[arrays.linear(f"{encoder}/{name}", inputs, width) for encoder in row] for row in encoders]
+    def of_encoders(names: list[list[str]], inputs: int) -> Linear:
+        linears = [[arrays.linear(name, inputs, width) for name in row] for row in names]
         weight = np.stack([np.stack([linear.weight for linear in row]) for row in linears])
         bias = np.stack([np.stack([linear.bias for linear in row]) for row in linears])
         return Linear(weight[:, :, None], bias[:, :, None, None])
 
+    def inside(rows: list[list[str]], name: str) -> list[list[str]]:
+        return [[f"{encoder}/{name}" for encoder in row] for row in rows]
+
     def attention(name: str) -> AttentionLayer:
         heads, size = config.heads, width // config.heads
-        rows = [[arrays.take(f"{encoder}/{name}/qkv/weight", width, 3 * width) for encoder in row] for row in encoders]
-        qkv = np.array(rows).reshape(len(actors), len(layout.roles), width, 3, heads, size)
+        names = inside(encoders, f"{name}/qkv/weight")
+        qkv = np.array([[arrays.take(name, width, 3 * width) for name in row] for row in names])
+        qkv = qkv.reshape(*qkv.shape[:2], width, 3, heads, size)
         qkv[..., 0, :, :] *= size**-0.5
         qkv = np.moveaxis(qkv, 4, 2).reshape(*qkv.shape[:2], 1, heads, width, 3 * size)
-        sigma = of_encoders(f"{name}/sigma", width)
+        sigma = of_encoders(inside(encoders, f"{name}/sigma"), width)
         return AttentionLayer(qkv, Linear(sigma.weight.reshape(*qkv.shape[:4], size, width), sigma.bias))
 
-    layer = attention if config.encoder == "attention" else functools.partial(of_encoders, inputs=width)
+    def deep_sets(name: str) -> Linear:
+        return of_encoders(inside(encoders, name), width)
+
+    layer = deep_sets if config.encoder == "deepsets" else attention
     fuse = of_actors("encoder/fuse/linears/0", parts * width, width)
     for actor in actors:
         arrays.take(f"{actor}/log_std", 2)  # no part of the mean action
     return Actors(
-        of_actors("encoder/myself/linears/0", 2, width),
-        of_encoders("embed", 4),
+        of_actors("encoder/myself" if joint else "encoder/myself/linears/0", 2, width),
+        of_encoders(roles if joint else inside(roles, "embed"), 4),
         tuple(layer(f"layers/{at}") for at in range(config.depth)),
         Linear(fuse.weight.reshape(len(actors), parts, width, width), fuse.bias),
         of_actors("encoder/fuse/linears/1", width, width),

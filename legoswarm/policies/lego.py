@@ -15,7 +15,7 @@ from legoswarm.frames import Frame, canonicalize, make_frame
 from legoswarm.policies.layers import Linear, Perceptron, storage
 from legoswarm.policies.leash import pull_back
 from legoswarm.policies.policy import Decision, RolePolicy, over_members, register_policy
-from legoswarm.policies.sets import SetEncoder, make_encoder, nearest
+from legoswarm.policies.sets import FEATURES, JOINT, AttentionLayer, SetEncoder, make_encoder, nearest, pool
 from legoswarm.scene import Layout, Scene, View, observe
 
 Tree = TypeVar("Tree")
@@ -54,11 +54,60 @@ class RoleEncoder(eqx.Module):
         return self.fuse(jnp.concatenate(parts).astype(storage(self.precision))).astype(own.dtype)
 
 
+class JointEncoder(eqx.Module):
+    """s_i from attention among everybody at once: the agent itself and all it sees, whatever their roles.
+
+    Encoders of single roles cannot tell which landmark another agent is closer to. Each role has its own embedding and
+    is pooled on its own; the agent's summary stands beside them.
+    """
+
+    myself: Linear
+    roles: tuple[Linear, ...]
+    layers: tuple[AttentionLayer, ...]
+    fuse: Perceptron
+    absolute: bool = eqx.field(static=True)
+    config: PolicyConfig = eqx.field(static=True)
+
+    def __init__(self, config: PolicyConfig, layout: Layout, *, absolute: bool = False, key: PRNGKeyArray):
+        roles, width = len(layout.roles), config.width
+        key_self, key_fuse, *keys = jax.random.split(key, 2 + roles + config.depth)
+        self.absolute, self.config = absolute, config
+        self.myself = Linear(4 if absolute else 2, width, key=key_self)
+        self.roles = tuple(Linear(FEATURES, width, key=k) for k in keys[:roles])
+        self.layers = tuple(AttentionLayer(width, config.heads, key=k) for k in keys[roles:])
+        self.fuse = Perceptron((1 + roles) * width, (width, width), key=key_fuse)
+
+    @jax.jit
+    def __call__(self, view: View) -> Float[Array, " width"]:
+        """The summary of an observation."""
+        own = jnp.concatenate([view.position, view.velocity]) if self.absolute else view.velocity
+        seen = [nearest(everybody, self.config.nearest) for everybody in view.others]
+        features = [jnp.concatenate([others.position, others.velocity], axis=-1) for others in seen]
+        embedded = [jax.vmap(embed)(rows) for embed, rows in zip(self.roles, features, strict=True)]
+        x = jnp.concatenate([self.myself(own)[None], *embedded]).astype(storage(self.config.precision))
+        masks = [jnp.ones(1, bool), *(others.mask for others in seen)]
+        for layer in self.layers:
+            x = layer(x, jnp.concatenate(masks))
+        parts, start = [], 0
+        for mask in masks:
+            parts.append(pool(x[start : start + len(mask)].astype(own.dtype), mask, self.config.pooling))
+            start += len(mask)
+        return self.fuse(jnp.concatenate(parts).astype(x.dtype)).astype(own.dtype)
+
+
 ViewEncoder = Callable[[View], Float[Array, " width"]]
 
 
+def make_view_encoder(
+    config: PolicyConfig, layout: Layout, *, absolute: bool = False, key: PRNGKeyArray
+) -> RoleEncoder | JointEncoder:
+    """The encoder of observations that the configuration names."""
+    build = JointEncoder if config.encoder == JOINT else RoleEncoder
+    return build(config, layout, absolute=absolute, key=key)
+
+
 class LegoActor(eqx.Module):
-    """a_loc ~ N(head(s_i), sigma^2) in the agent's frame, s_i by default of a RoleEncoder.
+    """a_loc ~ N(head(s_i), sigma^2) in the agent's frame, s_i by default of the encoder that the configuration names.
 
     The mean is pulled back towards the centroid of what the agent sees when it is farther away than the `leash`.
     With two `hands` the mean is the average over the frame and its mirror image, each turned back by its own
@@ -75,7 +124,7 @@ class LegoActor(eqx.Module):
         config: PolicyConfig,
         layout: Layout,
         *,
-        encoder: Callable[..., ViewEncoder] = RoleEncoder,
+        encoder: Callable[..., ViewEncoder] = make_view_encoder,
         key: PRNGKeyArray,
     ):
         key_encoder, key_head = jax.random.split(key)
@@ -115,7 +164,7 @@ class LegoCritic(eqx.Module):
         config: PolicyConfig,
         layout: Layout,
         *,
-        encoder: Callable[..., ViewEncoder] = RoleEncoder,
+        encoder: Callable[..., ViewEncoder] = make_view_encoder,
         key: PRNGKeyArray,
     ):
         key_encoder, key_head = jax.random.split(key)

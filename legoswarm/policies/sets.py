@@ -114,22 +114,25 @@ def nearest(others: Entities, count: int) -> Entities:
     return jax.tree.map(lambda values: values[index], others)
 
 
+JOINT = "joint"  # the encoder that is not one of sets: policies.lego.JointEncoder
 _OWN: dict[str, Callable[..., SetEncoder]] = {"attention": Attention, "deepsets": DeepSets}  # of the package
 _ENCODERS = dict(_OWN)
 
 
 def register_encoder(name: str, build: Callable[..., SetEncoder]) -> None:
     """Make `build(config, *, key)` known as `--encoder name`."""
+    if name == JOINT:
+        raise ValueError(f"the name {name!r} is taken by an encoder of all roles at once")
     _ENCODERS[name] = build
 
 
 def own_encoder(name: str) -> bool:
-    """Whether a set encoder comes with the package, and nobody has put another one in its place."""
-    return name in _OWN and _ENCODERS[name] is _OWN[name]
+    """Whether an encoder comes with the package, and nobody has put another one in its place."""
+    return name == JOINT or (name in _OWN and _ENCODERS[name] is _OWN[name])
 
 
 def make_encoder(config: PolicyConfig, *, key: PRNGKeyArray) -> SetEncoder:
     """The set encoder that the configuration names."""
     if config.encoder not in _ENCODERS:
-        raise ValueError(f"unknown encoder {config.encoder!r}; known: {', '.join(sorted(_ENCODERS))}")
+        raise ValueError(f"unknown encoder {config.encoder!r}; known: {', '.join(sorted([*_ENCODERS, JOINT]))}")
     return _ENCODERS[config.encoder](config, key=key)

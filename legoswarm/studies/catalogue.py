@@ -143,8 +143,7 @@ def beyond(scale: Scale) -> Iterable[Part]:
 
     yield from critics(scale)
     yield part("rest-global", "rest global", sizes, rest="global")
-    as_published = dict(AS_PUBLISHED, rest="global", leash=0.0)
-    yield part("paper-setup", "paper's critic, rest global, no leash", sizes, **as_published)
+    yield part("paper-setup", "paper's critic, rest global, no leash", sizes, critic="full", rest="global", leash=0.0)
     yield part("float32", "float32 throughout", sizes, precision="float32")
     yield part("large-teams", "trained with 4", *all_sizes)
     together = Training(Spread(agents=max(mixed), sizes=mixed), "lego", 5_000_000)

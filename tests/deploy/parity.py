@@ -42,6 +42,8 @@ CASES = {
     "hands": options(TAG, "box:0.5", axis="velocity", hands=2, pooling="max", heads=1, depth=1),
     "sets": options(SPREAD, "disc:0.5", encoder="deepsets", hands=2, leash=0.4),
     "sets-max": options(TAG, "none", encoder="deepsets", axis="velocity", pooling="max", depth=1, leash=1.0, nearest=2),
+    "joint": options(TAG, "disc:8", encoder="joint"),
+    "joint-max": options(SPREAD, "none", encoder="joint", pooling="max", hands=2, depth=1, heads=2, nearest=3),
     "world": options(SPREAD, "box:1", axis="none", depth=0, pooling="max"),
 }
 
