@@ -19,7 +19,7 @@ class PolicyConfig:
 
     policy: str = option("lego", "which policy")
     width: int = option(64, "features of every layer")
-    depth: int = option(2, "layers of each role encoder")
+    depth: int = option(2, "layers of each encoder")
     heads: int = option(4, "attention heads")
     encoder: str = option(
         "attention",

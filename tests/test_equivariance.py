@@ -228,10 +228,10 @@ def test_padding(slots, padded, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("acting", [True, False], ids=["actions", "values"])
-@pytest.mark.parametrize(("name", "layout"), [("zoo:spread", SPREAD), ("zoo:spread-mpe2", SPREAD), ("zoo:tag", TAG)])
+@pytest.mark.parametrize(("name", "layout"), [("spread-any", SPREAD), ("spread-mpe2", SPREAD), ("tag", TAG)])
 def test_after_training(name, layout, acting):
     """The zoo's policies at a team size they were not trained with; the box of mpe2 is left out."""
-    file = load_policy(name)
+    file = load_policy(f"zoo:{name}")
     assert file.layout.slots != layout.slots
     run = compiled(file.one(), layout, acting)
     rng = np.random.default_rng(3)

@@ -144,11 +144,13 @@ def test_nothing_in_training_grows_with_the_cube_of_the_team(backend, critic, mo
     assert 3.5 < size(256) / size(128) < 4.5
 
 
-@pytest.mark.parametrize("policy", ["lego", "mappo-local"])
+@pytest.mark.parametrize(
+    ("policy", "encoder"), [("lego", "attention"), ("lego", "joint"), ("mappo-local", "attention")]
+)
 @pytest.mark.parametrize("layout", [SPREAD, TAG], ids=["spread", "tag"])
-def test_actor_and_critic_side_by_side_equal_one_after_the_other(policy, layout, monkeypatch):
+def test_actor_and_critic_side_by_side_equal_one_after_the_other(policy, encoder, layout, monkeypatch):
     """What GPUs do: one program for both networks; Tag has hidden entities that only the critic sees."""
-    config = PolicyConfig(policy=policy, width=16, depth=1, heads=2, precision="float32")
+    config = PolicyConfig(policy=policy, encoder=encoder, width=16, depth=1, heads=2, precision="float32")
     policies = make_policies(config, layout, key=jax.random.key(0))
     scenes = random_scenes(layout, 12)
     role = layout.controlled_roles[0]

@@ -40,7 +40,7 @@ class AttentionLayer(NamedTuple):
     sigma: Linear
 
     def __call__(self, x: AnyArray, penalty: AnyArray) -> AnyArray:
-        """One layer over the others of each role, `penalty` added to the scores."""
+        """One layer over the others, `penalty` added to the scores."""
         joined = _normalise(x)[..., None, :, :] @ self.qkv
         size = self.sigma.weight.shape[-2]
         query, key, value = (joined[..., at * size : (at + 1) * size] for at in range(3))

@@ -142,6 +142,7 @@ def _run(
                     folder.save_checkpoint(state)
                     saved = time.monotonic()
                 progress.update(row)
+            stop_if_interrupted()
             if not healthy.any():
                 progress.say("every seed has diverged: training stops here")
         except KeyboardInterrupt:
@@ -165,9 +166,9 @@ def _interrupts() -> Iterator[Callable[[], None]]:
         if pressed.is_set():
             raise KeyboardInterrupt
 
-    if mine and handler is signal.default_int_handler:  # no other program's handler is touched
-        signal.signal(signal.SIGINT, press)
     try:
+        if mine and handler is signal.default_int_handler:  # no other program's handler is touched
+            signal.signal(signal.SIGINT, press)
         yield stop_if_interrupted
     finally:
         if mine and signal.getsignal(signal.SIGINT) is press:

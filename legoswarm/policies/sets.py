@@ -46,7 +46,7 @@ class AttentionLayer(eqx.Module):
         self.heads = heads
 
     def __call__(self, x: Float[Array, "n width"], mask: Bool[Array, " n"]) -> Float[Array, "n width"]:
-        """One layer over all entities of a role, in the precision of `x`."""
+        """One layer over all entities, in the precision of `x`."""
         mixed = attention(jax.vmap(self.qkv)(normalise(x)), mask, self.heads)
         return x + jax.nn.relu(jax.vmap(self.sigma)(mixed))
 

@@ -135,7 +135,8 @@ def critics(scale: Scale) -> Iterable[Part]:
 def beyond(scale: Scale) -> Iterable[Part]:
     """Critics, the frame at rest, float32, large and mixed team sizes, the real mpe2."""
     sizes, mixed = evaluated(agents=scale.sizes(*FEW)), tuple(scale.sizes(*TRAINED))
-    all_sizes = evaluated(agents=mixed), evaluated(agents=scale.sizes(*MANY), at_most=100)
+    more = tuple(size for size in scale.sizes(*MANY) if size not in mixed)
+    all_sizes = [evaluated(agents=mixed), *([evaluated(agents=more, at_most=100)] if more else [])]
     normal = four(scale, "lego")
 
     def part(name: str, label: str, *measures: Measure, of: Training = normal, **options: Any) -> Part:

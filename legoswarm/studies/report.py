@@ -89,7 +89,7 @@ def make_page(results: Results) -> tuple[str, Pictures]:
         [
             "<h1>The paper's tables and figures, repeated</h1>",
             f"<p>{_text(facts)} Returns are return_2c (a colliding pair costs 2) unless said otherwise. "
-            "LEGO is trained with the critic of pairs; the parts beyond show it with the paper's.</p>",
+            "LEGO is trained with the critic of pairs; where beyond says so, with the paper's.</p>",
             f"<p>{contents}</p>",
             _claims(results),
             *sections,
