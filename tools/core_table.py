@@ -35,19 +35,20 @@ def cells(path: Path) -> str:
 
 
 def main() -> None:
-    """Both protocols, then one policy inside mpe2."""
+    """Both protocols, two encoders, then one policy inside mpe2."""
     sizes = " | ".join(map(str, PAPER))
-    for protocol, names in (
-        ("paper", ("default", "default-none", "velocity", "global", "position", "position-none")),
-        ("mpe2", ("mpe2", "mpe2-position")),
+    for title, names in (
+        ("Protocol `paper`", ("default", "default-none", "velocity", "global", "position", "position-none")),
+        ("Protocol `mpe2`", ("mpe2", "mpe2-position")),
+        ("Two encoders, trained with three agents on a CPU", ("cpu-attention", "cpu-joint")),
     ):
-        print(f"\nProtocol `{protocol}`, return_2c: mean +- deviation over seeds (worst)\n")
+        print(f"\n{title}, return_2c: mean +- deviation over seeds (worst)\n")
         print(f"| run | seeds | steps | N = {sizes} |\n|{'---|' * 8}")
         for name in names:
             config = json.loads((CORE / name / "config.json").read_text())
             seeds = config["seeds"]
             print(f"| `{name}` | {len(seeds)} | {config['steps']:,} | {cells(CORE / name / 'eval.jsonl')} |")
-        if protocol == "paper":
+        if "default" in names:
             print(f"| the paper's LEGO | | 2,000,000 | {' | '.join(map(str, PAPER.values()))} |")
     inside = {size: values[0] for size, values in returns(CORE / "inside-mpe2.jsonl").items()}
     print("\nInside the real mpe2, one seed (`zoo:spread-mpe2`)\n")
