@@ -75,10 +75,14 @@ class Flight:
 
 
 def fly(*how, **plan):
-    """A flight; and again if the machine stood still for so long that the mission was right to give drones up."""
+    """A flight; and again, twice at most, if the machine stood still, or setpoints were late.
+
+    Then the mission may have been right to give drones up. One that waits for a drone does so in every flight.
+    """
     for _ in range(3):
         flight = Flight(*how, **plan)
-        if flight.stall < 0.2:
+        landed = [name for name, status in flight.outcome.statuses.items() if status == LANDED[name]]
+        if flight.stall < 0.2 and all(flight.outcome.intervals[name] < flight.patience for name in landed):
             break
     return flight
 
