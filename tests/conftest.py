@@ -40,3 +40,8 @@ def quickly_compiled():
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+
+
+def pytest_collection_modifyitems(items):
+    """The longest file first: at the end one worker would be alone with it."""
+    items.sort(key=lambda item: item.path.name != "test_studies.py")
