@@ -8,6 +8,7 @@ from legoswarm.configs import option
 
 AXES = ("velocity", "position", "none")
 RESTS = ("equivariant", "global")
+JOINT = "joint"  # the encoder of all roles at once; others encode each role on its own
 SLOW = 0.05  # below this speed the direction of the velocity says little
 TINY = 1e-4  # shorter vectors than this have no direction
 LEASH_GAIN = 8.0  # how much the pull of the leash grows with the distance beyond it
@@ -47,7 +48,7 @@ class PolicyConfig:
         for name, lowest, highest in (("width", 1, 4096), ("depth", 0, 32), ("heads", 1, 4096), ("nearest", 0, 10_000)):
             if not lowest <= (value := getattr(self, name)) <= highest:
                 raise ValueError(f"the {name} must lie between {lowest} and {highest}, not at {value}")
-        if self.encoder in ("attention", "joint") and self.width % self.heads:
+        if self.encoder in ("attention", JOINT) and self.width % self.heads:
             raise ValueError(f"the width ({self.width}) must be a multiple of the heads ({self.heads})")
         if not self.leash >= 0:
             raise ValueError(f"the leash must be 0 (none) or a distance, not {self.leash}")

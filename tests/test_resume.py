@@ -567,7 +567,6 @@ def swallowing(function):
     def interrupted(*arguments):
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-            time.sleep(1)
         return function(*arguments)
 
     return interrupted

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from legoswarm.architecture import LEASH_GAIN, SLOW, TINY, PolicyConfig
+from legoswarm.architecture import JOINT, LEASH_GAIN, SLOW, TINY, PolicyConfig
 from legoswarm.typing import AnyArray
 
 HIDDEN = np.float32(-1e9)  # added to the attention score of what is not seen: its weight is then exactly zero
@@ -100,7 +100,7 @@ class Actors(NamedTuple):
     ) -> Float[AnyArray, "hands controlled agents 2"]:
         """The network: each hand's mean action in its own frame."""
         x, myself = self.embed(others), self.myself(own)
-        if config.encoder == "joint":
+        if config.encoder == JOINT:
             x, weight, myself = self._together(x, weight, count, myself)
         else:
             x, myself = self._deeper(x, weight), _normalise(np.maximum(myself, 0.0))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from legoswarm.architecture import JOINT
 from legoswarm.deploy.actor import Actors, AttentionLayer, Linear
 from legoswarm.description import Description, find_policy, read_description, unusable
 from legoswarm.files import FileError, check_array, read_arrays
@@ -63,7 +64,7 @@ def load_runtime(name: str | Path, seed: int | None = None) -> Runtime:
     weights, about = find_policy(name)
     description = read_description(about)
     config = description.config
-    if config.policy != "lego" or config.encoder not in ("attention", "deepsets", "joint"):
+    if config.policy != "lego" or config.encoder not in ("attention", "deepsets", JOINT):
         raise unusable(about, f"{config.policy} with the encoder {config.encoder} needs JAX; only lego runs without")
     at = description.at(seed)
     arrays = _Arrays(weights, len(description.seeds), at)
@@ -109,7 +110,7 @@ def _read_actors(arrays: _Arrays, description: Description) -> Actors:
     width, parts = config.width, 1 + len(layout.roles)
     actors = [f"{role}/actor" for role in layout.controlled_roles]
     roles = [[f"{actor}/encoder/roles/{at}" for at in range(len(layout.roles))] for actor in actors]
-    joint = config.encoder == "joint"
+    joint = config.encoder == JOINT
     encoders = [[f"{actor}/encoder"] for actor in actors] if joint else roles  # where layers are: one for all, or each
 
     def of_actors(name: str, inputs: int, outputs: int) -> Linear:

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from legoswarm.architecture import PolicyConfig
+from legoswarm.architecture import JOINT, PolicyConfig
 from legoswarm.frames import Frame, canonicalize, make_frame
 from legoswarm.policies.layers import Linear, Perceptron, storage
 from legoswarm.policies.leash import pull_back
 from legoswarm.policies.policy import Decision, RolePolicy, over_members, register_policy
-from legoswarm.policies.sets import FEATURES, JOINT, AttentionLayer, SetEncoder, make_encoder, nearest, pool
+from legoswarm.policies.sets import FEATURES, AttentionLayer, SetEncoder, make_encoder, nearest, pool
 from legoswarm.scene import Layout, Scene, View, observe
 
 Tree = TypeVar("Tree")
@@ -57,8 +57,8 @@ class RoleEncoder(eqx.Module):
 class JointEncoder(eqx.Module):
     """s_i from attention among everybody at once: the agent itself and all it sees, whatever their roles.
 
-    Encoders of single roles cannot tell which landmark another agent is closer to. Each role has its own embedding and
-    is pooled on its own; the agent's summary stands beside them.
+    Encoders of single roles pool before anything compares an agent with a landmark. Here, too, each role has its own
+    embedding and is pooled on its own, but after everybody has looked at everybody; the agent's summary stands beside.
     """
 
     myself: Linear

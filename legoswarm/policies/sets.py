@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from legoswarm.architecture import PolicyConfig
+from legoswarm.architecture import JOINT, PolicyConfig
 from legoswarm.policies.fused import attention, normalise
 from legoswarm.policies.layers import Linear, storage
 from legoswarm.scene import Entities
@@ -114,7 +114,6 @@ def nearest(others: Entities, count: int) -> Entities:
     return jax.tree.map(lambda values: values[index], others)
 
 
-JOINT = "joint"  # the encoder that is not one of sets: policies.lego.JointEncoder
 _OWN: dict[str, Callable[..., SetEncoder]] = {"attention": Attention, "deepsets": DeepSets}  # of the package
 _ENCODERS = dict(_OWN)
 

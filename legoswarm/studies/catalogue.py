@@ -14,7 +14,7 @@ STEERABLE = ("segnn", "segnn-planar")
 ALL = ("lego", "mappo", "mappo-local", "mappo-gnn", "pic", *STEERABLE)
 AS_PUBLISHED = (("critic", "full"),)  # the paper's critic; LEGO's default is that of pairs
 FEW = (2, 3, 4, 5, 6)  # the paper's team sizes
-TRAINED = tuple(range(2, 9))  # of the policy that trains on all of them
+MIXED = tuple(range(2, 9))  # trained on at once
 MANY = (12, 16, 24, 32)  # far beyond
 
 
@@ -134,7 +134,7 @@ def critics(scale: Scale) -> Iterable[Part]:
 
 def beyond(scale: Scale) -> Iterable[Part]:
     """Critics, the frame at rest, float32, large and mixed team sizes, the real mpe2."""
-    sizes, mixed = evaluated(agents=scale.sizes(*FEW)), tuple(scale.sizes(*TRAINED))
+    sizes, mixed = evaluated(agents=scale.sizes(*FEW)), tuple(scale.sizes(*MIXED))
     more = tuple(size for size in scale.sizes(*MANY) if size not in mixed)
     all_sizes = [evaluated(agents=mixed), *([evaluated(agents=more, at_most=100)] if more else [])]
     normal = four(scale, "lego")
