@@ -47,6 +47,7 @@ class CflibLink:
     """
 
     def __init__(self, name: str, uri: str, rate: float | None = None):
+        _cflib()  # refuses before a flight has begun and files of it are written
         self.name = name
         self.uri = uri
         self._period = 1 / (rate or (UDP_RATE if uri.startswith("udp:") else RADIO_RATE))
@@ -70,7 +71,6 @@ class CflibLink:
         """Connect and wait for the first state; raises LinkError if it fails or takes longer."""
         if self._thread is not None:
             raise LinkError(f"{self.name} has been opened before")
-        _cflib()
         self._thread = threading.Thread(target=self._work, name=f"link-{self.name}", daemon=True)
         self._thread.start()
         if not self._answered.wait(timeout) or self._lost is not None:

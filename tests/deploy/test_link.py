@@ -414,7 +414,7 @@ def test_none_of_it_needs_jax():
 def test_cflib_that_is_not_there(monkeypatch):
     monkeypatch.setitem(sys.modules, "cflib.crazyflie", None)
     with pytest.raises(LinkError, match=r"pip install 'legoswarm\[fly\]'"):
-        CflibLink("cf1", "udp://127.0.0.1:9").open(1.0)
+        CflibLink("cf1", "udp://127.0.0.1:9")
 
 
 def test_cflib_finds_the_drones(monkeypatch):
