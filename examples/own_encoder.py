@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 import legoswarm
-from legoswarm.policies.layers import Linear
+from legoswarm.policies.networks.layers import Linear
 
 
 class Nearby(eqx.Module):

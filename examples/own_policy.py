@@ -14,8 +14,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 import legoswarm
 from legoswarm.frames import canonicalize, make_frame
 from legoswarm.policies import Decision, RolePolicy
-from legoswarm.policies.layers import Linear
-from legoswarm.policies.sets import pool
+from legoswarm.policies.networks.layers import Linear
+from legoswarm.policies.networks.sets import pool
 from legoswarm.scene import Layout, Scene, View, observe
 
 

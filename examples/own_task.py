@@ -17,7 +17,7 @@ import legoswarm
 from legoswarm.configs import option
 from legoswarm.scene import Layout, Scene
 from legoswarm.tasks import Limit, State
-from legoswarm.tasks.particles import distances
+from legoswarm.tasks.worlds.particles import distances
 
 DT = 0.1
 

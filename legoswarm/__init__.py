@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from legoswarm.files import FileError as FileError
+    from legoswarm.learn.algorithms.mappo import MappoConfig as MappoConfig
     from legoswarm.learn.defaults import mappo_config as mappo_config
     from legoswarm.learn.defaults import policy_config as policy_config
     from legoswarm.learn.folder import RunConfig as RunConfig
     from legoswarm.learn.loop import resume_run as resume_run
     from legoswarm.learn.loop import start_run as start_run
-    from legoswarm.learn.mappo import MappoConfig as MappoConfig
     from legoswarm.learn.train import TrainConfig as TrainConfig
     from legoswarm.learn.train import make_train as make_train
     from legoswarm.policies import PolicyConfig as PolicyConfig
     from legoswarm.policies import register_encoder as register_encoder
     from legoswarm.policies import register_policy as register_policy
-    from legoswarm.policies.act import Swarm as Swarm
-    from legoswarm.policies.act import load as load
+    from legoswarm.policies.saved.act import Swarm as Swarm
+    from legoswarm.policies.saved.act import load as load
     from legoswarm.tasks import Spread as Spread
     from legoswarm.tasks import Tag as Tag
     from legoswarm.tasks import make_task as make_task
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 _HOME = {
     "FileError": "legoswarm.files",
-    "MappoConfig": "legoswarm.learn.mappo",
+    "MappoConfig": "legoswarm.learn.algorithms.mappo",
     "PolicyConfig": "legoswarm.policies",
     "RunConfig": "legoswarm.learn.folder",
     "Spread": "legoswarm.tasks",
-    "Swarm": "legoswarm.policies.act",
+    "Swarm": "legoswarm.policies.saved.act",
     "Tag": "legoswarm.tasks",
     "TrainConfig": "legoswarm.learn.train",
-    "load": "legoswarm.policies.act",
+    "load": "legoswarm.policies.saved.act",
     "make_task": "legoswarm.tasks",
     "make_train": "legoswarm.learn.train",
     "mappo_config": "legoswarm.learn.defaults",

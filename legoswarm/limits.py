@@ -7,7 +7,7 @@ import math
 
 from jaxtyping import Float
 
-from legoswarm.typing import AnyArray, namespace
+from legoswarm.arrays import AnyArray, namespace
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from legoswarm.configs import to_json
 from legoswarm.policies import PolicyConfig, make_policies
-from legoswarm.policies.file import PolicyFile, save_policy
+from legoswarm.policies.saved.file import PolicyFile, save_policy
 
 SMALL = PolicyConfig(width=8, depth=1, heads=2)
 

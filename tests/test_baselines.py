@@ -21,10 +21,10 @@ from legoswarm.evaluate.compare import evaluate_policy
 from legoswarm.learn import loop
 from legoswarm.learn.defaults import DEFAULTS, mappo_config, policy_config
 from legoswarm.policies import PolicyConfig, count_parameters, make_policies, policy_names
-from legoswarm.policies.leash import pull_back
 from legoswarm.policies.mlp import to_vector
+from legoswarm.policies.networks.leash import pull_back
+from legoswarm.policies.networks.team import decide, join, world_actions
 from legoswarm.policies.pic import PicCritic
-from legoswarm.policies.team import decide, join, world_actions
 from legoswarm.scene import Layout, observe
 from legoswarm.tasks import Spread, Tag
 from tests.saved import random_weights, save_small

@@ -4,7 +4,7 @@ import pytest
 
 from legoswarm import bench
 from legoswarm.cli import main
-from legoswarm.learn.mappo import MappoConfig
+from legoswarm.learn.algorithms.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig
 from legoswarm.policies import PolicyConfig
 from legoswarm.tasks import Spread, Tag

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from legoswarm.cli import main
+from legoswarm.cli.options import number, whole
 from legoswarm.configs import field_kinds, from_json, to_json
 from legoswarm.evaluate.compare import evaluate_policy, format_table
+from legoswarm.learn.algorithms.mappo import MappoConfig
 from legoswarm.learn.defaults import mappo_config
 from legoswarm.learn.folder import RunConfig, RunFolder
-from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig
-from legoswarm.options import number, whole
 from legoswarm.policies import PolicyConfig
-from legoswarm.policies.file import load_policy
+from legoswarm.policies.saved.file import load_policy
 from legoswarm.tasks import Spread, Tag
 from tests.saved import save_small
 

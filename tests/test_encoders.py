@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legoswarm.fast.fused import MANY
 from legoswarm.policies import PolicyConfig, make_policies, register_encoder, sets
-from legoswarm.policies.fused import MANY
 from legoswarm.policies.lego import make_view_encoder
-from legoswarm.policies.sets import FEATURES, AttentionLayer, make_encoder, pool
+from legoswarm.policies.networks.sets import FEATURES, AttentionLayer, make_encoder, pool
 from legoswarm.scene import Entities, Layout, View
 
 SMALL = PolicyConfig(width=16, depth=2, heads=4)

@@ -21,8 +21,8 @@ from scenes import SPREAD, TAG, near_tie, orthogonal, pad, permute, random_scene
 
 from legoswarm.limits import Limit
 from legoswarm.policies import PolicyConfig, make_policies
-from legoswarm.policies.file import load_policy
-from legoswarm.policies.team import decide, join, world_actions
+from legoswarm.policies.networks.team import decide, join, world_actions
+from legoswarm.policies.saved.file import load_policy
 from legoswarm.scene import Layout
 
 TOLERANCE = 1e-4

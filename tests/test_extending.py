@@ -16,7 +16,7 @@ import pytest
 import legoswarm
 from legoswarm.evaluate.episodes import play
 from legoswarm.policies import policy, sets
-from legoswarm.policies.act import Swarm
+from legoswarm.policies.saved.act import Swarm
 from legoswarm.tasks import Spread, State, task
 from tests.saved import SMALL, random_weights, small_policy
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scenes import SPREAD, TAG, random_scene, stack
 
-from legoswarm.learn.mappo import MappoConfig
+from legoswarm.fast.fused import MANY, attention, normalise, plain_attention, plain_normalise
+from legoswarm.learn.algorithms.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import PolicyConfig, RolePolicy, fused, make_policies
-from legoswarm.policies.fused import MANY, attention, normalise, plain_attention, plain_normalise
-from legoswarm.policies.layers import Linear, orthogonalise
-from legoswarm.policies.sets import nearest
+from legoswarm.policies.networks.layers import Linear, orthogonalise
+from legoswarm.policies.networks.sets import nearest
 from legoswarm.scene import Entities
 from legoswarm.tasks import Spread
 
@@ -106,12 +106,12 @@ def test_blocks_of_queries_equal_all_at_once(monkeypatch):
     """Also where the last block is not full; nothing as large as all pairs of all samples is made."""
     entities, samples = 4 * MANY + 3, 5
     inputs = random_set((samples,), entities)
-    monkeypatch.setattr("legoswarm.policies.fused.BLOCK", 8)
+    monkeypatch.setattr("legoswarm.fast.fused.BLOCK", 8)
     blocks = value_and_slope(lambda qkv, mask: plain_attention(qkv, mask, HEADS), 1, *inputs)
     pairs = samples * HEADS * entities**2
     program = jax.make_jaxpr(jax.vmap(lambda qkv, mask: plain_attention(qkv, mask, HEADS)))(*inputs[:2])
     assert largest(program.jaxpr) < pairs
-    monkeypatch.setattr("legoswarm.policies.fused.MANY", entities)
+    monkeypatch.setattr("legoswarm.fast.fused.MANY", entities)
     whole = value_and_slope(lambda qkv, mask: plain_attention(qkv, mask, HEADS), 1, *inputs)
     for one, two in zip(blocks, whole, strict=True):
         np.testing.assert_allclose(one, two, atol=2e-5)

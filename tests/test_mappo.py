@@ -10,7 +10,7 @@ import pytest
 from scenes import make_scene, random_scene
 from tiny import FAST, TINY, Yard, compiled, random_policies
 
-from legoswarm.learn.mappo import (
+from legoswarm.learn.algorithms.mappo import (
     Batch,
     MappoConfig,
     _prepare,
@@ -20,8 +20,8 @@ from legoswarm.learn.mappo import (
     make_optimizer,
     new_learner,
 )
+from legoswarm.learn.algorithms.scales import ValueNorm
 from legoswarm.learn.rollout import Transition, collect
-from legoswarm.learn.scales import ValueNorm
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import PolicyConfig, make_policies
 from legoswarm.scene import Layout

@@ -10,7 +10,7 @@ from scenes import TAG, random_scene
 
 import legoswarm
 from legoswarm.policies import PolicyConfig, make_policies
-from legoswarm.policies.pairs import PairCritic
+from legoswarm.policies.networks.pairs import PairCritic
 from legoswarm.tasks import Tag
 from tests.saved import random_weights
 

@@ -12,7 +12,7 @@ from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 from legoswarm.tasks import Spread, State, Tag
 from legoswarm.tasks import pettingzoo as wrapper
-from legoswarm.tasks.pettingzoo import ParallelTask
+from legoswarm.tasks.adapters.pettingzoo import ParallelTask
 
 TASKS = [
     Spread(agents=3),

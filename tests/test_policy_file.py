@@ -24,7 +24,7 @@ import legoswarm
 from legoswarm.files import FileError
 from legoswarm.policies import decide, world_actions
 from legoswarm.policies import file as policy_file
-from legoswarm.policies.file import load_policy, save_policy
+from legoswarm.policies.saved.file import load_policy, save_policy
 from legoswarm.scene import Layout, Scene
 from legoswarm.tasks import Limit, Spread, Tag
 from tests.saved import SMALL, save_small, small_policy

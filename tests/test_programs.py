@@ -13,7 +13,7 @@ from jax import export
 from tiny import Yard
 
 from legoswarm.learn import programs
-from legoswarm.learn.mappo import MappoConfig
+from legoswarm.learn.algorithms.mappo import MappoConfig
 from legoswarm.learn.programs import FOLDER, Programs
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import PolicyConfig, policy

@@ -19,14 +19,14 @@ from tiny import TINY, Yard
 from legoswarm.cli import main
 from legoswarm.files import FileError, read_arrays, write_arrays
 from legoswarm.learn import loop, programs
+from legoswarm.learn.algorithms.mappo import MappoConfig
 from legoswarm.learn.folder import CHECKPOINT, RunConfig, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
-from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import policy as registry
-from legoswarm.policies.file import load_policy
+from legoswarm.policies.saved.file import load_policy
+from legoswarm.policies.saved.trees import named_leaves, rebuild
 from legoswarm.tasks import Spread
-from legoswarm.trees import named_leaves, rebuild
 
 POLICY = "--width 8 --depth 0 --encoder deepsets --axis none"
 MAPPO = "--envs 4 --rollout 5 --epochs 1 --minibatches 1"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny import TINY, TURN, Yard, compiled, random_policies
 
-from legoswarm.learn.mappo import MappoConfig, _prepare, actor_loss, make_optimizer, new_learner
+from legoswarm.learn.algorithms.mappo import MappoConfig, _prepare, actor_loss, make_optimizer, new_learner
 from legoswarm.learn.rollout import collect, reset_worlds
 from legoswarm.learn.train import _mean_return
 from legoswarm.policies import PolicyConfig, make_policies

@@ -21,10 +21,10 @@ import legoswarm
 from legoswarm.cli import main
 from legoswarm.evaluate.compare import evaluate_policy
 from legoswarm.policies import PolicyConfig, count_parameters, make_policies, to_planar
-from legoswarm.policies.leash import pull_back
+from legoswarm.policies.networks.leash import pull_back
+from legoswarm.policies.networks.steerable import SIGMOID_GAIN, SILU_GAIN, Irreps, balanced, paths_to
 from legoswarm.policies.policy import over_members
 from legoswarm.policies.segnn import complete, star
-from legoswarm.policies.steerable import SIGMOID_GAIN, SILU_GAIN, Irreps, balanced, paths_to
 from legoswarm.scene import Layout, observe
 from legoswarm.tasks import Spread, Tag
 from tests.saved import save_small

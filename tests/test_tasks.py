@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legoswarm.tasks import Limit, Spread, State, Tag, make_task
-from legoswarm.tasks.particles import DT, advance, contact_forces
 from legoswarm.tasks.tag import boundary_penalty, occluded
+from legoswarm.tasks.worlds.particles import DT, advance, contact_forces
 
 angles = st.floats(-math.pi, math.pi)
 seeds = st.integers(0, 2**32 - 1)

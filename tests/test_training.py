@@ -12,14 +12,14 @@ import pytest
 from tiny import FAST, TINY, Yard, compiled, random_policies
 
 from legoswarm.cli import main
+from legoswarm.learn.algorithms.mappo import MappoConfig
 from legoswarm.learn.folder import RunConfig, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
-from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import PolicyConfig
-from legoswarm.policies.file import load_policy
+from legoswarm.policies.saved.file import load_policy
+from legoswarm.policies.saved.trees import named_leaves, over_seeds
 from legoswarm.tasks import Spread
-from legoswarm.trees import named_leaves, over_seeds
 
 SEEDS = (0, 1, 2, 3, 4, 6)
 TRAIN = TrainConfig(

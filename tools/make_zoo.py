@@ -12,7 +12,7 @@ from pathlib import Path
 import legoswarm
 from legoswarm.evaluate.compare import EPISODE_SEED, evaluate_policy
 from legoswarm.files import read_json
-from legoswarm.policies.file import load_policy, save_policy
+from legoswarm.policies.saved.file import load_policy, save_policy
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("run", type=Path)

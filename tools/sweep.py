@@ -20,14 +20,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from legoswarm.cli.options import number, whole
 from legoswarm.files import write_json
+from legoswarm.learn.algorithms.mappo import MappoConfig
 from legoswarm.learn.defaults import policy_config
 from legoswarm.learn.machine import environment
-from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.options import number, whole
+from legoswarm.policies.saved.trees import on_cpu, over_seeds
 from legoswarm.tasks import make_task, task_names
-from legoswarm.trees import on_cpu, over_seeds
 
 EPISODES = 500
 

@@ -25,7 +25,7 @@ sys.path.insert(0, str(args.checkout.resolve()))
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 
-from legoswarm.learn.mappo import MappoConfig  # noqa: E402
+from legoswarm.learn.algorithms.mappo import MappoConfig  # noqa: E402
 from legoswarm.learn.train import TrainConfig, make_train  # noqa: E402
 from legoswarm.policies import PolicyConfig  # noqa: E402
 from legoswarm.tasks import Spread  # noqa: E402

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from legoswarm.architecture import JOINT, LEASH_GAIN, SLOW, TINY, PolicyConfig
-from legoswarm.typing import AnyArray
+from legoswarm.arrays import AnyArray
 
 HIDDEN = np.float32(-1e9)  # added to the attention score of what is not seen: its weight is then exactly zero
 SIDES = np.array([[1, 1], [1, -1]], np.float32)  # what makes a right-handed frame that of the right, or the left hand

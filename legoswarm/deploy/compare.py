@@ -24,7 +24,7 @@ from legoswarm.deploy.setting import Setting, draw_obstacles, draw_start
 from legoswarm.deploy.sitl.endpoint import make_plant
 from legoswarm.deploy.sitl.plants import Plant
 from legoswarm.deploy.units import Chase, Plane, Policy
-from legoswarm.tasks.chase import CATCH, boundary_penalty
+from legoswarm.tasks.worlds.chase import CATCH, boundary_penalty
 
 NEAR = 0.3  # units; compared instead of captures where these are rare
 RARE = 0.2

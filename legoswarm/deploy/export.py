@@ -17,7 +17,7 @@ from legoswarm.deploy.runtime import Runtime, load_runtime
 from legoswarm.files import FileError, write_bytes
 
 if TYPE_CHECKING:
-    from legoswarm.policies.act import Swarm
+    from legoswarm.policies.saved.act import Swarm
 
 TOLERANCE = 1e-5  # of what JAX says, relative to the largest action of a scene or to 1
 SCENES = 20  # of each of two team sizes that a file is checked with
@@ -29,8 +29,8 @@ def export_policy(name: str | Path, out: str | Path, seed: int | None = None, on
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileError(f"{out} exists and is not an empty folder; choose another --out")
     runtime = load_runtime(name, seed)
-    from legoswarm.policies.act import Swarm
-    from legoswarm.policies.file import load_policy, save_policy
+    from legoswarm.policies.saved.act import Swarm
+    from legoswarm.policies.saved.file import load_policy, save_policy
 
     file = load_policy(name).only(runtime.seed)
     models = record_all(runtime) if onnx else {}

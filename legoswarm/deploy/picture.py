@@ -18,7 +18,7 @@ from matplotlib.patches import Circle, Rectangle
 
 from legoswarm.deploy.flightlog import Flight
 from legoswarm.files import FileError, beside
-from legoswarm.tasks.protocol import find_protocol
+from legoswarm.tasks.worlds.protocol import find_protocol
 
 BODY = 0.07  # m; a Crazyflie with its propellers
 TRAIL = 12  # frames

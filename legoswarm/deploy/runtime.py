@@ -17,9 +17,9 @@ import numpy as np
 
 from legoswarm.architecture import JOINT
 from legoswarm.deploy.actor import Actors, AttentionLayer, Linear
-from legoswarm.description import Description, find_policy, read_description, unusable
 from legoswarm.files import FileError, check_array, read_arrays
-from legoswarm.looks import look
+from legoswarm.policies.saved.description import Description, find_policy, read_description, unusable
+from legoswarm.policies.saved.look import look
 
 
 class Runtime:

@@ -27,8 +27,8 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from legoswarm.arrays import AnyArray
 from legoswarm.configs import option
-from legoswarm.typing import AnyArray
 
 Plane: TypeAlias = Float[np.ndarray, "*scenes drones 2"]
 Mask: TypeAlias = Bool[np.ndarray, "*scenes drones"]

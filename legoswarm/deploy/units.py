@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from legoswarm.deploy.link import Link
-from legoswarm.tasks.chase import EVADER_RADIUS, PURSUER_RADIUS, chase_bodies, occluded
-from legoswarm.tasks.particles import DT, Bodies, advance
-from legoswarm.tasks.protocol import find_protocol
+from legoswarm.tasks.worlds.chase import EVADER_RADIUS, PURSUER_RADIUS, chase_bodies, occluded
+from legoswarm.tasks.worlds.particles import DT, Bodies, advance
+from legoswarm.tasks.worlds.protocol import find_protocol
 
 ROLES = ("pursuer", "evader")
 Plane: TypeAlias = Float[np.ndarray, "drones 2"]

@@ -9,14 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from legoswarm.description import check_slots
 from legoswarm.evaluate.episodes import evaluate
 from legoswarm.files import FileError
 from legoswarm.policies import Actors
-from legoswarm.policies.act import Swarm
-from legoswarm.policies.file import PolicyFile, load_policy
+from legoswarm.policies.saved.act import Swarm
+from legoswarm.policies.saved.description import check_slots
+from legoswarm.policies.saved.file import PolicyFile, load_policy
+from legoswarm.policies.saved.trees import over_seeds
 from legoswarm.tasks import Task, make_task, task_names
-from legoswarm.trees import over_seeds
 
 EPISODE_SEED = 1_000_003  # starts that no training seed has seen
 

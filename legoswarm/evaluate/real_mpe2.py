@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from legoswarm.evaluate.compare import EPISODE_SEED, size_fields, summarize
-from legoswarm.policies.act import Swarm
+from legoswarm.policies.saved.act import Swarm
 from legoswarm.tasks import Spread, State, Task
 
 

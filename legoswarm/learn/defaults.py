@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from legoswarm.learn.mappo import MappoConfig
+from legoswarm.learn.algorithms.mappo import MappoConfig
 from legoswarm.policies import PolicyConfig
 
 # The best of 24 trials each at N = 3: results/sweeps. LEGO with 5 epochs is no better than with 3, and slower. Its

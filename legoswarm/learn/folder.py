@@ -16,12 +16,12 @@ import numpy as np
 
 from legoswarm.configs import from_json, to_json
 from legoswarm.files import FileError, read_arrays, read_json, write_arrays, write_bytes, write_json
+from legoswarm.learn.algorithms.mappo import MappoConfig
 from legoswarm.learn.machine import environment
-from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig, TrainState
 from legoswarm.policies import PolicyConfig
+from legoswarm.policies.saved.trees import named_leaves, rebuild
 from legoswarm.tasks import task_class
-from legoswarm.trees import named_leaves, rebuild
 
 CHECKPOINT = "checkpoint.safetensors"
 

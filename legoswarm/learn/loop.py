@@ -21,7 +21,7 @@ from legoswarm.learn.programs import Programs
 from legoswarm.learn.progress import Progress
 from legoswarm.learn.train import CAUSES, TrainState
 from legoswarm.policies import Policies
-from legoswarm.policies.file import PolicyFile, load_policy, save_policy
+from legoswarm.policies.saved.file import PolicyFile, load_policy, save_policy
 
 CHUNKS = 100  # how often a run reports; a chunk is one call of the compiled program
 CHECKPOINT_SECONDS = 20.0

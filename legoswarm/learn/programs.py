@@ -29,9 +29,9 @@ from legoswarm.files import write_bytes
 from legoswarm.learn.machine import environment
 from legoswarm.learn.train import TrainConfig, TrainState, make_train
 from legoswarm.policies import Policies
+from legoswarm.policies.networks.sets import own_encoder
 from legoswarm.policies.policy import own_policy
-from legoswarm.policies.sets import own_encoder
-from legoswarm.trees import from_raw, on_cpu, over_seeds, raw_leaves
+from legoswarm.policies.saved.trees import from_raw, on_cpu, over_seeds, raw_leaves
 
 FOLDER = "LEGOSWARM_PROGRAMS"  # the environment variable that names the folder; without it nothing is kept
 TRITON = ("__gpu$xla.gpu.triton", "triton_kernel_call", "triton_kernel_call_ffi")  # where this JAX is the only reader

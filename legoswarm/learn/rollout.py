@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from legoswarm.policies.team import Actors, decide, world_actions
+from legoswarm.policies.networks.team import Actors, decide, world_actions
 from legoswarm.scene import Scene
 from legoswarm.tasks import State, Task
 

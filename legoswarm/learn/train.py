@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from legoswarm.evaluate.episodes import evaluate
-from legoswarm.learn.mappo import Learner, MappoConfig, improve, make_optimizer, masked_mean, new_learner
+from legoswarm.learn.algorithms.mappo import Learner, MappoConfig, improve, make_optimizer, masked_mean, new_learner
 from legoswarm.learn.rollout import Transition, collect, reset_worlds
 from legoswarm.policies import Policies, PolicyConfig, make_policies
 from legoswarm.tasks import State, Task

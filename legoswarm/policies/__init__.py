@@ -5,6 +5,10 @@ from legoswarm.policies.graph import build_gnn as build_gnn
 from legoswarm.policies.lego import build_lego as build_lego
 from legoswarm.policies.mlp import build_mappo as build_mappo
 from legoswarm.policies.mlp import build_mappo_local as build_mappo_local
+from legoswarm.policies.networks.sets import register_encoder as register_encoder
+from legoswarm.policies.networks.team import Actors as Actors
+from legoswarm.policies.networks.team import decide as decide
+from legoswarm.policies.networks.team import world_actions as world_actions
 from legoswarm.policies.pic import build_pic as build_pic
 from legoswarm.policies.policy import Decision as Decision
 from legoswarm.policies.policy import Policies as Policies
@@ -17,9 +21,5 @@ from legoswarm.policies.policy import seal_policies
 from legoswarm.policies.segnn import build_segnn as build_segnn
 from legoswarm.policies.segnn import build_segnn_planar as build_segnn_planar
 from legoswarm.policies.segnn import to_planar as to_planar
-from legoswarm.policies.sets import register_encoder as register_encoder
-from legoswarm.policies.team import Actors as Actors
-from legoswarm.policies.team import decide as decide
-from legoswarm.policies.team import world_actions as world_actions
 
 seal_policies()

@@ -7,8 +7,8 @@ from jaxtyping import PRNGKeyArray
 
 from legoswarm.architecture import PolicyConfig
 from legoswarm.policies.lego import make_view_encoder
+from legoswarm.policies.networks.raw import RawActor, RawCritic
 from legoswarm.policies.policy import RolePolicy, register_policy
-from legoswarm.policies.raw import RawActor, RawCritic
 from legoswarm.scene import Layout
 
 

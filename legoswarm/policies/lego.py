@@ -12,10 +12,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from legoswarm.architecture import JOINT, PolicyConfig
 from legoswarm.frames import Frame, canonicalize, make_frame
-from legoswarm.policies.layers import Linear, Perceptron, storage
-from legoswarm.policies.leash import pull_back
+from legoswarm.policies.networks.layers import Linear, Perceptron, storage
+from legoswarm.policies.networks.leash import pull_back
+from legoswarm.policies.networks.sets import FEATURES, AttentionLayer, SetEncoder, make_encoder, nearest, pool
 from legoswarm.policies.policy import Decision, RolePolicy, over_members, register_policy
-from legoswarm.policies.sets import FEATURES, AttentionLayer, SetEncoder, make_encoder, nearest, pool
 from legoswarm.scene import Layout, Scene, View, observe
 
 Tree = TypeVar("Tree")

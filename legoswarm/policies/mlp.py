@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from legoswarm.architecture import PolicyConfig
-from legoswarm.policies.fused import normalise
-from legoswarm.policies.layers import Linear, Perceptron
+from legoswarm.fast.fused import normalise
 from legoswarm.policies.lego import LegoActor, LegoCritic, LegoPolicy
+from legoswarm.policies.networks.layers import Linear, Perceptron
+from legoswarm.policies.networks.raw import RawActor
 from legoswarm.policies.policy import RolePolicy, register_policy
-from legoswarm.policies.raw import RawActor
 from legoswarm.scene import Entities, Layout, Scene, View, observe
 
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from legoswarm.architecture import PolicyConfig
-from legoswarm.policies.layers import Linear
 from legoswarm.policies.mlp import raw_mlp_actor, to_vector, vector_size
+from legoswarm.policies.networks.layers import Linear
+from legoswarm.policies.networks.sets import pool
 from legoswarm.policies.policy import RolePolicy, register_policy
-from legoswarm.policies.sets import pool
 from legoswarm.scene import Entities, Layout, Scene, View, observe
 
 GROUP = 2  # numbers that tell the roles of a mixed team apart

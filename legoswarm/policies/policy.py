@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from legoswarm.architecture import PolicyConfig
 from legoswarm.frames import Frame
-from legoswarm.policies.layers import orthogonalise
-from legoswarm.policies.pairs import PairCritic
+from legoswarm.policies.networks.layers import orthogonalise
+from legoswarm.policies.networks.pairs import PairCritic
 from legoswarm.scene import Layout, Scene, View, observe
 
 

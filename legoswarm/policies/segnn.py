@@ -17,10 +17,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from legoswarm.architecture import PolicyConfig
 from legoswarm.frames import make_frame
-from legoswarm.policies.leash import pull_back
-from legoswarm.policies.policy import Decision, Policies, RolePolicy, register_policy
-from legoswarm.policies.sets import nearest
-from legoswarm.policies.steerable import (
+from legoswarm.policies.networks.leash import pull_back
+from legoswarm.policies.networks.sets import nearest
+from legoswarm.policies.networks.steerable import (
     EdgeMap,
     Features,
     Irreps,
@@ -35,6 +34,7 @@ from legoswarm.policies.steerable import (
     spherical_weights,
     turn_of,
 )
+from legoswarm.policies.policy import Decision, Policies, RolePolicy, register_policy
 from legoswarm.scene import Layout, Scene, View, observe
 
 RESIDUAL_GAIN = 0.2  # of updates at the start: messages are summed, and features would grow from layer to layer

@@ -8,7 +8,7 @@ import jax
 
 from legoswarm.evaluate.compare import resized
 from legoswarm.evaluate.episodes import play
-from legoswarm.policies.act import load
+from legoswarm.policies.saved.act import load
 from legoswarm.show.animate import MOVIES, animate
 from legoswarm.show.draw import STILLS
 

@@ -15,8 +15,8 @@ from legoswarm.configs import to_json
 from legoswarm.evaluate.compare import EPISODE_SEED, evaluate_policy, rows_of
 from legoswarm.evaluate.episodes import Trajectory, play
 from legoswarm.policies import Actors, make_policies
-from legoswarm.policies.act import Swarm, load
-from legoswarm.policies.file import load_policy
+from legoswarm.policies.saved.act import Swarm, load
+from legoswarm.policies.saved.file import load_policy
 from legoswarm.studies.failure import KINDS, Failing
 from legoswarm.studies.part import Measure, Scale
 from legoswarm.tasks import Tag, Task

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from legoswarm.arrays import AnyArray, namespace
 from legoswarm.configs import option
 from legoswarm.limits import Limit
 from legoswarm.scene import Layout, Scene
-from legoswarm.tasks.particles import Bodies, distances
-from legoswarm.tasks.protocol import find_protocol
 from legoswarm.tasks.task import State, register_task
-from legoswarm.typing import AnyArray, namespace
+from legoswarm.tasks.worlds.particles import Bodies, distances
+from legoswarm.tasks.worlds.protocol import find_protocol
 
 AGENT_RADIUS = 0.15
 LANDMARK_RADIUS = 0.05

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, PRNGKeyArray
 
+from legoswarm.arrays import AnyArray, namespace
 from legoswarm.configs import option
 from legoswarm.limits import Limit
 from legoswarm.scene import Layout, Scene
-from legoswarm.tasks.chase import CATCH, EVADER_RADIUS, PURSUER_RADIUS, boundary_penalty, chase_bodies, occluded
-from legoswarm.tasks.particles import Bodies, distances
-from legoswarm.tasks.protocol import find_protocol
 from legoswarm.tasks.task import State, register_task
-from legoswarm.typing import AnyArray, namespace
+from legoswarm.tasks.worlds.chase import CATCH, EVADER_RADIUS, PURSUER_RADIUS, boundary_penalty, chase_bodies, occluded
+from legoswarm.tasks.worlds.particles import Bodies, distances
+from legoswarm.tasks.worlds.protocol import find_protocol
 
 
 @register_task

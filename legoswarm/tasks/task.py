@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 import equinox as eqx
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
+from legoswarm.arrays import AnyArray
 from legoswarm.limits import Limit
 from legoswarm.scene import Layout, Scene
-from legoswarm.typing import AnyArray
 
 
 class State(eqx.Module):

@@ -19,8 +19,8 @@ from scenes import SIDE_MARGIN, frame_vectors, near_tie, random_scene, stack
 from tiny import compiled
 
 from legoswarm.policies import PolicyConfig
-from legoswarm.policies.file import save_policy
-from legoswarm.policies.team import decide, world_actions
+from legoswarm.policies.networks.team import decide, world_actions
+from legoswarm.policies.saved.file import save_policy
 from legoswarm.tasks import Spread, Tag
 
 TOLERANCE = 1e-5

@@ -19,7 +19,7 @@ import legoswarm
 from legoswarm.deploy.runtime import load_runtime
 from legoswarm.files import FileError
 from legoswarm.policies import PolicyConfig
-from legoswarm.policies.file import save_policy
+from legoswarm.policies.saved.file import save_policy
 from legoswarm.tasks import Spread, Tag
 
 TAG = Tag(pursuers=2, evaders=1, obstacles=2)

@@ -11,8 +11,8 @@ import json
 import sys
 from typing import Any
 
+from legoswarm.cli.options import Parser, one_line, whole
 from legoswarm.deploy.sitl.endpoint import PLANTS, Endpoint
-from legoswarm.options import Parser, one_line, whole
 
 
 def main() -> int:

@@ -13,9 +13,9 @@ import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from legoswarm.configs import option
-from legoswarm.learn.advantage import generalised_advantages
+from legoswarm.learn.algorithms.advantage import generalised_advantages
+from legoswarm.learn.algorithms.scales import ValueNorm, by_size, of_size
 from legoswarm.learn.rollout import Transition
-from legoswarm.learn.scales import ValueNorm, by_size, of_size
 from legoswarm.policies.policy import Decision, RolePolicy, over_members
 from legoswarm.scene import Scene
 

@@ -11,12 +11,12 @@ import jax
 
 from legoswarm.architecture import PolicyConfig
 from legoswarm.configs import from_json
-from legoswarm.description import Description, find_policy, read_description, unusable
 from legoswarm.files import read_arrays, write_arrays, write_json
 from legoswarm.policies.policy import Policies, check_team, make_policies
+from legoswarm.policies.saved.description import Description, find_policy, read_description, unusable
+from legoswarm.policies.saved.trees import named_leaves, rebuild
 from legoswarm.scene import Layout
 from legoswarm.tasks import Task, task_class
-from legoswarm.trees import named_leaves, rebuild
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from legoswarm.architecture import PolicyConfig
-from legoswarm.policies.layers import Linear, Perceptron, storage
-from legoswarm.policies.sets import pool
+from legoswarm.policies.networks.layers import Linear, Perceptron, storage
+from legoswarm.policies.networks.sets import pool
 from legoswarm.scene import Layout, Scene
 
 NEAR = (5.0, 20.0)  # inverse lengths at which nearness is told apart

@@ -24,11 +24,11 @@ from legoswarm.learn.machine import environment, turn
 from legoswarm.learn.programs import FOLDER, Programs
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import count_parameters, decide, make_policies
-from legoswarm.policies.act import Swarm
-from legoswarm.policies.file import load_policy
+from legoswarm.policies.saved.act import Swarm
+from legoswarm.policies.saved.file import load_policy
+from legoswarm.policies.saved.trees import on_cpu, over_seeds
 from legoswarm.scene import observe
 from legoswarm.tasks import Spread, State, Task
-from legoswarm.trees import on_cpu, over_seeds
 
 Row = dict[str, Any]
 Program = tuple[Any, Any]  # a state, and what advances it

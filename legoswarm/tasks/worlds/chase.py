@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from legoswarm.tasks.particles import Bodies
-from legoswarm.typing import AnyArray, namespace
+from legoswarm.arrays import AnyArray, namespace
+from legoswarm.tasks.worlds.particles import Bodies
 
 PURSUER_RADIUS = 0.075
 EVADER_RADIUS = 0.05

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from legoswarm.architecture import JOINT, PolicyConfig
-from legoswarm.policies.fused import attention, normalise
-from legoswarm.policies.layers import Linear, storage
+from legoswarm.fast.fused import attention, normalise
+from legoswarm.policies.networks.layers import Linear, storage
 from legoswarm.scene import Entities
 
 FEATURES = 4  # position and velocity in the agent's frame

@@ -8,9 +8,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from legoswarm.architecture import PolicyConfig
 from legoswarm.frames import make_frame
-from legoswarm.policies.layers import Linear
-from legoswarm.policies.leash import pull_back
 from legoswarm.policies.lego import ViewEncoder
+from legoswarm.policies.networks.layers import Linear
+from legoswarm.policies.networks.leash import pull_back
 from legoswarm.policies.policy import Decision
 from legoswarm.scene import Scene, View, observe
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from jaxtyping import Float
 
+from legoswarm.arrays import AnyArray
 from legoswarm.limits import Limit
-from legoswarm.tasks.particles import Bodies, advance
-from legoswarm.typing import AnyArray
+from legoswarm.tasks.worlds.particles import Bodies, advance
 
 
 @dataclasses.dataclass(frozen=True)

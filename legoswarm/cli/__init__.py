@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from legoswarm.options import Parser, add_options, chosen, number, one_line, seed, whole
+from legoswarm.cli.options import Parser, add_options, chosen, number, one_line, seed, whole
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,14 +79,14 @@ def _demo_options(parser: Parser) -> None:
 
 
 def _demo(args: argparse.Namespace) -> None:
-    from legoswarm.demo import demo
+    from legoswarm.studies.demo import demo
 
     demo(Path(args.out), args.command_line)
 
 
 def _train_options(parser: Parser, argv: Sequence[str]) -> None:
+    from legoswarm.learn.algorithms.mappo import MappoConfig
     from legoswarm.learn.defaults import defaults_in_words
-    from legoswarm.learn.mappo import MappoConfig
     from legoswarm.policies import PolicyConfig
     from legoswarm.tasks import task_class, task_names
 
@@ -120,14 +120,14 @@ def _train_options(parser: Parser, argv: Sequence[str]) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
-    from legoswarm.description import MAX_SEEDS, check_slots
+    from legoswarm.learn.algorithms.mappo import MappoConfig
     from legoswarm.learn.defaults import mappo_config, policy_config
     from legoswarm.learn.folder import RunConfig
     from legoswarm.learn.loop import CHECKPOINT_SECONDS, resume_run, start_run
-    from legoswarm.learn.mappo import MappoConfig
     from legoswarm.learn.train import TrainConfig
     from legoswarm.policies import PolicyConfig
-    from legoswarm.policies.file import load_policy
+    from legoswarm.policies.saved.description import MAX_SEEDS, check_slots
+    from legoswarm.policies.saved.file import load_policy
     from legoswarm.tasks import make_task, task_class
 
     pause = CHECKPOINT_SECONDS if args.checkpoint_seconds is None else args.checkpoint_seconds
@@ -295,7 +295,7 @@ def _report(args: argparse.Namespace) -> None:
 
 
 def _bench_options(parser: Parser) -> None:
-    from legoswarm.learn.mappo import MappoConfig
+    from legoswarm.learn.algorithms.mappo import MappoConfig
     from legoswarm.policies import policy_names
 
     parser.add_argument(
@@ -329,10 +329,10 @@ def _bench_options(parser: Parser) -> None:
 def _bench(args: argparse.Namespace) -> None:
     import jax
 
-    from legoswarm.bench import bench, format_bench
     from legoswarm.files import write_json
-    from legoswarm.learn.mappo import MappoConfig
+    from legoswarm.learn.algorithms.mappo import MappoConfig
     from legoswarm.policies import PolicyConfig
+    from legoswarm.studies.bench import bench, format_bench
 
     if args.device == "cpu":
         jax.config.update("jax_platforms", "cpu")
@@ -474,7 +474,3 @@ def _version() -> str:
         return f"legoswarm {version('legoswarm')}"
     except PackageNotFoundError:
         return "legoswarm from source"
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from legoswarm.evaluate.compare import evaluate_policy, format_table
+from legoswarm.learn.algorithms.mappo import MappoConfig
 from legoswarm.learn.folder import RunConfig, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
-from legoswarm.learn.mappo import MappoConfig
 from legoswarm.learn.train import TrainConfig
 from legoswarm.policies import PolicyConfig
 from legoswarm.show.watch import watch

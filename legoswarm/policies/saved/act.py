@@ -9,11 +9,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from legoswarm.looks import Look, look
-from legoswarm.policies.file import PolicyFile, load_policy
-from legoswarm.policies.team import Actors
+from legoswarm.arrays import AnyArray
+from legoswarm.policies.networks.team import Actors
+from legoswarm.policies.saved.file import PolicyFile, load_policy
+from legoswarm.policies.saved.look import Look, look
 from legoswarm.scene import Entities, View
-from legoswarm.typing import AnyArray
 
 
 class Swarm:

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Bool, Float
 
-from legoswarm.typing import AnyArray, namespace
+from legoswarm.arrays import AnyArray, namespace
 
 DT = 0.1
 DAMPING = 0.25

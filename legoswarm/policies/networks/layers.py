@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from legoswarm.policies.fused import normalise
+from legoswarm.fast.fused import normalise
 
 RELU_GAIN = 2**0.5
 Tree = TypeVar("Tree")

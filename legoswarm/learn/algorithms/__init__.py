@@ -1,0 +1,1 @@
+"""Algorithms: how a policy is improved by what it has collected."""

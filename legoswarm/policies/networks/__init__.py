@@ -1,0 +1,1 @@
+"""Networks: what policies are built from, in JAX."""

@@ -1,0 +1,1 @@
+"""The policy file: its description, its weights, and acting with them."""

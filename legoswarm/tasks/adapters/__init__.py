@@ -1,0 +1,1 @@
+"""Doors between tasks and environments of other packages."""

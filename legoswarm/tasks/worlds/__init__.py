@@ -1,0 +1,1 @@
+"""Physics and rules that tasks share, for NumPy and JAX arrays alike."""
