@@ -114,7 +114,7 @@ class Symbol(NDArrayOperatorsMixin):
                 axis += 1
         if not new:
             return picked
-        return picked.recorder.node("Unsqueeze", np.expand_dims(picked.example, new), picked, np.array(new))
+        return picked.recorder.node("Unsqueeze", np.expand_dims(picked.example, tuple(new)), picked, np.array(new))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **how: Any) -> Any:
         example = getattr(ufunc, method)(*(_example(part) for part in inputs), **how)

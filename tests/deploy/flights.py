@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from legoswarm.deploy.inprocess import World
+from legoswarm.deploy.inprocess import InProcessLink, World
 from legoswarm.deploy.mission import Mission
 from legoswarm.deploy.plan import Drone, Plan, Status
 from legoswarm.deploy.setting import Setting
@@ -48,22 +48,17 @@ class Chaser:
         return np.array(actions)
 
 
-class Watched:
+class Watched(InProcessLink):
     """A link that remembers how high its drone truly was when it was let go."""
 
-    def __init__(self, link, world, at):
-        self._link, self._world, self._at = link, world, at
-        self.closed_at = None
-
-    def __getattr__(self, name):
-        return getattr(self._link, name)
+    closed_at = None
 
     @property
     def height(self):
-        return float(self._world.plant.position[self._at, 2])
+        return float(self._world.plant.position[self._world.drones.index(self.drone), 2])
 
     def close(self):
-        self._link.close()
+        super().close()
         self.closed_at = self.height
 
 
@@ -76,7 +71,8 @@ class Scenario:
         self.world = World(["cf1", "cf2", "cf3"], PointMass(np.array(starts, float)), tick=TICK)
         for drone, changes in (faults or {}).items():
             self.world.drones[drone].inject(**changes)
-        self.links = [Watched(link, self.world, at) for at, link in enumerate(self.world.links)]
+        self.links = [Watched(link.name, link.drone, self.world, at) for at, link in enumerate(self.world.links)]
+        self.world.links = self.links
         self.policy = policy or Chaser()
         self.mission = Mission(
             [Drone(*each) for each in zip(self.links, setting.roles, starts, strict=True)],

@@ -156,13 +156,13 @@ def test_interrupts_while_landing_do_not_disturb_it():
 
 def test_a_link_that_fails_to_land_keeps_nobody_else_in_the_air():
     scenario = Scenario(policy=Chaser({3: lambda: np.nan}))
-    tries = []
+    tries, land = [], scenario.links[0].land
 
     def stubborn(seconds):
         tries.append(seconds)
         if len(tries) == 1:
             raise LinkError("the radio is busy")
-        scenario.world.links[0].land(seconds)
+        land(seconds)
 
     scenario.links[0].land = stubborn
     assert scenario.fly().statuses == LANDED
