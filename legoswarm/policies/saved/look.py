@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from legoswarm.layout import Layout
+from legoswarm.layout import Layout, in_turn
 
 
 class Look(NamedTuple):
@@ -97,7 +97,7 @@ def _order(known: tuple[str, ...], controlled: int, roles: tuple[str, ...]) -> O
     for own in range(controlled):
         n = team.slots[own]
         members[own, :n] = entities[own]
-        after = (np.arange(n)[:, None] + np.arange(1, n)) % max(n, 1)  # everybody of the own role but oneself
+        after = in_turn(np.arange(n), n)[:, 1:]  # everybody of the own role but oneself
         for at, group in enumerate(entities):
             seen = group[after] if at == own else np.tile(group, (n, 1))
             others[own, at, :n, : seen.shape[1]] = seen
