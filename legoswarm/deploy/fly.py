@@ -18,9 +18,11 @@ from legoswarm.deploy.mission import Mission
 from legoswarm.deploy.plan import Outcome
 from legoswarm.deploy.runtime import Runtime, load_runtime
 from legoswarm.deploy.setting import Setting, draw_start
-from legoswarm.deploy.summary import describe, environment
+from legoswarm.deploy.summary import describe
 from legoswarm.files import FileError, write_json
+from legoswarm.provenance import provenance
 
+PACKAGES = ("cflib", "crazyflow", "mujoco")  # whose versions matter to flights
 OBSTACLES = ((0.75, 0.3), (-0.75, -0.3))  # m
 Say = Callable[[str], None]
 
@@ -85,7 +87,7 @@ def fly(
         if outcome.error is not None:
             break
     about = {"command": command, "policy": policy, "policy_seed": runtime.seed}
-    write_json(out / "summary.json", {**about, "trials": rows, **environment()})
+    write_json(out / "summary.json", {**about, "trials": rows, **provenance(*PACKAGES)})
     draw([path for path in logs if path.exists()], out, say)
     if (error := outcomes[-1].error) is not None:
         raise error
@@ -152,7 +154,7 @@ def statistics(
         "capture_distance": setting.chase(np.zeros((0, 2))).capture_distance(setting.rules.pause),
         **compared,
         "setting": dataclasses.asdict(setting),
-        **environment(),
+        **provenance(*PACKAGES),
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     write_json(out, result)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import importlib.metadata
 from typing import Any
 
 from legoswarm.deploy.fleet import Fleet, Simulation
@@ -40,16 +38,3 @@ def _seen(outcome: Outcome, fleet: Fleet) -> dict[str, Any]:
             for name, drone in report.items()
         },
     }
-
-
-def environment() -> dict[str, Any]:
-    """Versions and hardware; not known without JAX, which flying does not need."""
-    try:
-        from legoswarm.learn import machine
-    except ImportError:
-        return {}
-    found = machine.environment()
-    for name in ("cflib", "crazyflow", "mujoco"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found["versions"][name] = importlib.metadata.version(name)
-    return found

@@ -17,10 +17,10 @@ import numpy as np
 from legoswarm.configs import from_json, to_json
 from legoswarm.files import FileError, read_arrays, read_json, write_arrays, write_bytes, write_json
 from legoswarm.learn.algorithms.mappo import MappoConfig
-from legoswarm.learn.machine import environment
 from legoswarm.learn.train import TrainConfig, TrainState
 from legoswarm.policies import PolicyConfig
 from legoswarm.policies.saved.trees import named_leaves, rebuild
+from legoswarm.provenance import provenance
 from legoswarm.tasks import task_class
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -72,7 +72,7 @@ class RunFolder:
                 "evaluations": config.evaluations,
                 "eval_episodes": config.eval_episodes,
                 "start": config.start,
-                **environment(),
+                **provenance(),
             },
         )
 

@@ -16,12 +16,13 @@ import numpy as np
 from legoswarm.configs import to_json
 from legoswarm.files import FileError
 from legoswarm.learn.folder import RunConfig, RunFolder, jsonable
-from legoswarm.learn.machine import environment, turn
+from legoswarm.learn.machine import device_lock
 from legoswarm.learn.programs import Programs
 from legoswarm.learn.progress import Progress
 from legoswarm.learn.train import CAUSES, TrainState
 from legoswarm.policies import Policies
 from legoswarm.policies.saved.file import PolicyFile, load_policy, save_policy
+from legoswarm.provenance import provenance
 
 CHUNKS = 100  # how often a run reports; a chunk is one call of the compiled program
 CHECKPOINT_SECONDS = 20.0
@@ -116,7 +117,7 @@ def _run(
             if ahead := [b for b in boundaries if b > done and healthy.any()]:
                 programs.compile(state)
                 preparing = time.monotonic() - started
-                while_training.enter_context(turn(alone=alone))
+                while_training.enter_context(device_lock(alone=alone))
             for boundary in ahead:
                 stop_if_interrupted()
                 if not healthy.any():
@@ -193,7 +194,7 @@ def write_policy(folder: RunFolder, config: RunConfig, state: TrainState, figure
             notes={
                 "steps": [int(i) * config.train.mappo.batch for i in np.asarray(state.iteration)],
                 "diverged": [s for s, ok in zip(config.seeds, np.asarray(state.healthy), strict=True) if not ok],
-                **environment(),
+                **provenance(),
             },
         ),
     )

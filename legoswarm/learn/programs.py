@@ -26,12 +26,12 @@ from jaxtyping import Array, Int
 
 from legoswarm.configs import to_json
 from legoswarm.files import write_bytes
-from legoswarm.learn.machine import environment
 from legoswarm.learn.train import TrainConfig, TrainState, make_train
 from legoswarm.policies import Policies
 from legoswarm.policies.networks.sets import own_encoder
 from legoswarm.policies.policy import own_policy
 from legoswarm.policies.saved.trees import from_raw, on_cpu, over_seeds, raw_leaves
+from legoswarm.provenance import provenance
 
 FOLDER = "LEGOSWARM_PROGRAMS"  # the environment variable that names the folder; without it nothing is kept
 TRITON = ("__gpu$xla.gpu.triton", "triton_kernel_call", "triton_kernel_call_ffi")  # where this JAX is the only reader
@@ -175,7 +175,7 @@ SOURCE = _source()  # when it was imported: it may be changed while a process ru
 @functools.cache
 def _surroundings() -> list[Any]:
     """What does not change while a process runs: the package's source, versions and the machine."""
-    around = environment()
+    around = provenance()
     steerable = [f"{each.name} {each.version}" for each in importlib.metadata.distributions(name="e3nn-jax")]
     device = jax.devices()[0]
     return [SOURCE, around["versions"], steerable, around["hardware"], device.client.platform_version]

@@ -20,13 +20,14 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 from legoswarm.learn.defaults import mappo_config, policy_config
-from legoswarm.learn.machine import environment, turn
+from legoswarm.learn.machine import device_lock
 from legoswarm.learn.programs import FOLDER, Programs
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import count_parameters, decide, make_policies
 from legoswarm.policies.saved.act import Swarm
 from legoswarm.policies.saved.file import load_policy
 from legoswarm.policies.saved.trees import on_cpu, over_seeds
+from legoswarm.provenance import provenance
 from legoswarm.scene import observe
 from legoswarm.tasks import Spread, State, Task
 
@@ -75,7 +76,7 @@ def bench(
             yield from training_speeds(groups, compile_apart)
 
     report: dict[str, Any] = {"command": command, "date": datetime.date.today().isoformat(), "rows": []}
-    report |= environment()
+    report |= provenance()
     for row in measured():
         report["rows"].append(row)
         keep(report)
@@ -130,7 +131,7 @@ def prepare_timed(config: TrainConfig, seeds: int) -> tuple[Program, dict[str, f
         return ready, {"compile_cold_seconds": cold, "compile_cached_seconds": cached}
 
 
-@turn(alone=True)
+@device_lock(alone=True)
 def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None) -> Row:
     """One run of `config.steps` steps a seed after a short warm-up.
 
@@ -163,7 +164,7 @@ def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None
     }
 
 
-@turn(alone=True)
+@device_lock(alone=True)
 def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int = 25, episodes: int = 200) -> Row:
     """Wall-clock seconds, compilation included, until the mean over seeds of the primary figure reaches `target`."""
     started = time.monotonic()
@@ -206,7 +207,7 @@ def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int
     }
 
 
-@turn(alone=True)
+@device_lock(alone=True)
 def world_speed(task: Task, worlds: int, steps: int = 1000) -> Row:
     """Environment steps per second: random actions, worlds that end reset, observations and rewards consumed."""
 
@@ -248,7 +249,7 @@ def world_speed(task: Task, worlds: int, steps: int = 1000) -> Row:
     }
 
 
-@turn(alone=True)
+@device_lock(alone=True)
 def acting_time(name: str, entities: int, nearest: int = 0, calls: int = 50) -> Row:
     """Milliseconds of `act` for one agent among `entities` others, of a role that does not act."""
     swarm = Swarm(load_policy(name, nearest=nearest))
@@ -265,7 +266,7 @@ def acting_time(name: str, entities: int, nearest: int = 0, calls: int = 50) -> 
     }
 
 
-@turn(alone=True)
+@device_lock(alone=True)
 def forward_speed(config: TrainConfig, worlds: int, calls: int = 10) -> Row:
     """Seconds of one decision of every agent in `worlds` worlds."""
     task = config.task

@@ -17,7 +17,7 @@ import jax
 from legoswarm.files import FileError, read_json, write_json
 from legoswarm.learn.folder import Busy, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
-from legoswarm.learn.machine import environment
+from legoswarm.provenance import provenance
 from legoswarm.studies.catalogue import STUDIES
 from legoswarm.studies.part import SCALES, Part, Scale, Training
 from legoswarm.studies.queue import PAUSE, say, side_by_side
@@ -176,7 +176,7 @@ def do_part(study: str, part: Part, shop: Workshop) -> Path:
                 result.setdefault(name, []).extend(value)
             else:
                 result[name] = value
-    result |= {"seconds": round(time.monotonic() - started, 2), **environment()}
+    result |= {"seconds": round(time.monotonic() - started, 2), **provenance()}
     path = part_file(shop.out, study, part.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, _finite({**result, "content": part.content(shop.scale, shop.seeds)}))
