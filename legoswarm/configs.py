@@ -55,7 +55,7 @@ def check_fields(config: Any) -> None:
         ):
             raise ValueError(f"{field.name} must be {_WORDS[kind.base]}, not {reprlib.repr(value)}")
         low, high, above = (limits.get(name) for name in ("low", "high", "above"))
-        if low is not None and not value >= low or high is not None and not value <= high:
+        if (low is not None and not value >= low) or (high is not None and not value <= high):
             span = f"at least {low}" if high is None else f"between {low} and {high}"
             raise ValueError(f"{field.name} must be {span}, not {value}")
         if above is not None and not value > above:

@@ -11,7 +11,7 @@ import pytest
 from legoswarm.cli import main
 from legoswarm.cli.options import number, whole
 from legoswarm.configs import field_kinds, from_json, to_json
-from legoswarm.evaluate.compare import evaluate_policy, format_table
+from legoswarm.evaluate.policies import evaluate_policy, format_table
 from legoswarm.learn.algorithms.mappo import MappoConfig
 from legoswarm.learn.defaults import mappo_config
 from legoswarm.learn.folder import RunConfig, RunFolder
@@ -248,7 +248,7 @@ def test_interruptions(cli, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("legoswarm.evaluate.compare.evaluate_policy", interrupt)
+    monkeypatch.setattr("legoswarm.evaluate.policies.evaluate_policy", interrupt)
     assert cli("eval @spread") == (130, "", "legoswarm eval: interrupted\n")
 
 
@@ -257,7 +257,7 @@ def test_too_little_memory(cli, monkeypatch):
         def fail(*_, **__):
             raise error
 
-        monkeypatch.setattr("legoswarm.evaluate.compare.evaluate_policy", fail)
+        monkeypatch.setattr("legoswarm.evaluate.policies.evaluate_policy", fail)
 
     for error in (MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory\nallocating 1 byte")):
         fail_with(error)
@@ -464,7 +464,7 @@ def test_another_limit_inside_mpe2(cli):
 
 def test_numbers_that_are_not_finite_are_null(cli, monkeypatch):
     row = {"agents": 2, "seed": 0, "episodes": 1, "return_2c": math.nan, "return_2c_se": math.inf}
-    monkeypatch.setattr("legoswarm.evaluate.compare.evaluate_policy", lambda *_, **__: iter([row]))
+    monkeypatch.setattr("legoswarm.evaluate.policies.evaluate_policy", lambda *_, **__: iter([row]))
     _, out, _ = cli("eval @spread --json")
     assert json.loads(out) == {**row, "return_2c": None, "return_2c_se": None}
     assert "nan" in cli("eval @spread")[1]

@@ -191,7 +191,7 @@ def _eval_options(parser: Parser) -> None:
 
 
 def _eval(args: argparse.Namespace) -> None:
-    from legoswarm.evaluate.compare import evaluate_policy, format_table
+    from legoswarm.evaluate.policies import evaluate_policy, format_table
 
     rows = evaluate_policy(
         args.policy,

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from legoswarm.architecture import JOINT, LEASH_GAIN, SLOW, TINY, PolicyConfig
 from legoswarm.arrays import AnyArray
+from legoswarm.frames.rules import TINY
+from legoswarm.policies.lego import LegoPolicy
 
 HIDDEN = np.float32(-1e9)  # added to the attention score of what is not seen: its weight is then exactly zero
 SIDES = np.array([[1, 1], [1, -1]], np.float32)  # what makes a right-handed frame that of the right, or the left hand
@@ -62,7 +63,7 @@ class Actors(NamedTuple):
 
     def __call__(
         self,
-        config: PolicyConfig,
+        config: LegoPolicy,
         velocity: Float[AnyArray, "controlled agents 2"],
         others_position: Float[AnyArray, "_ _ agents others 2"],
         others_velocity: Float[AnyArray, "_ _ _ others 2"],
@@ -87,12 +88,15 @@ class Actors(NamedTuple):
         if config.leash:
             distance = _norm(to_centroid)[..., None]
             pull = np.maximum(distance - config.leash, 0.0) / np.maximum(distance, config.leash)
-            action = action + to_centroid * (LEASH_GAIN * pull)
+            action = action + to_centroid * (config.leash_gain * pull)
+        if config.squash:
+            local = config.squash * np.tanh((action[..., None, :] @ frame)[..., 0, :] / config.squash)
+            action = (local[..., None, :] @ np.matrix_transpose(frame))[..., 0, :]
         return action
 
     def _mean(
         self,
-        config: PolicyConfig,
+        config: LegoPolicy,
         own: Float[AnyArray, "hands controlled agents 2"],
         others: Float[AnyArray, "hands controlled _ agents others 4"],
         weight: Float[AnyArray, "controlled roles agents others"],
@@ -100,7 +104,7 @@ class Actors(NamedTuple):
     ) -> Float[AnyArray, "hands controlled agents 2"]:
         """The network: each hand's mean action in its own frame."""
         x, myself = self.embed(others), self.myself(own)
-        if config.encoder == JOINT:
+        if config.encoder == "joint":
             x, weight, myself = self._together(x, weight, count, myself)
         else:
             x, myself = self._deeper(x, weight), _normalise(np.maximum(myself, 0.0))
@@ -151,7 +155,7 @@ def _among_nearest(
 
 
 def _frame(
-    config: PolicyConfig,
+    config: LegoPolicy,
     velocity: Float[AnyArray, "controlled agents 2"],
     position: Float[AnyArray, "_ _ agents others 2"],
     weight: Float[AnyArray, "controlled roles agents others"],
@@ -172,7 +176,7 @@ def _frame(
     x = np.where(_norm(to_centroid)[..., None] > TINY, to_centroid, x)
     candidates = [velocity, outward]
     if config.axis == "velocity":
-        moving = speed > SLOW
+        moving = speed > config.slow
         x = np.where(moving, velocity, x)
         candidates.append(np.where(moving, to_centroid, outward))
     frame = _right_handed(x)

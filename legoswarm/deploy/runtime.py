@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from legoswarm.architecture import JOINT
 from legoswarm.deploy.actor import Actors, AttentionLayer, Linear
 from legoswarm.files import FileError, check_array, read_arrays
+from legoswarm.policies.lego import LegoPolicy
 from legoswarm.policies.saved.description import Description, find_policy, read_description, unusable
 from legoswarm.policies.saved.look import look
 
@@ -64,8 +64,16 @@ def load_runtime(name: str | Path, seed: int | None = None) -> Runtime:
     weights, about = find_policy(name)
     description = read_description(about)
     config = description.config
-    if config.policy != "lego" or config.encoder not in ("attention", "deepsets", JOINT):
-        raise unusable(about, f"{config.policy} with the encoder {config.encoder} needs JAX; only lego runs without")
+    if not isinstance(config, LegoPolicy):
+        raise unusable(about, f"{config.name} needs JAX; only lego runs without")
+    if config.encoder not in ("attention", "deepsets", "joint"):
+        raise unusable(about, f"the encoder {config.encoder} needs JAX")
+    if config.encoder != "deepsets" and config.width % config.heads:
+        raise unusable(about, f"the width ({config.width}) must be a multiple of the heads ({config.heads})")
+    if description.layout.dimension != 2:
+        raise unusable(
+            about, f"the runtime without JAX is planar, and space has {description.layout.dimension} dimensions"
+        )
     at = description.at(seed)
     arrays = _Arrays(weights, len(description.seeds), at)
     actors = _read_actors(arrays, description)
@@ -107,10 +115,11 @@ class _Arrays:
 def _read_actors(arrays: _Arrays, description: Description) -> Actors:
     """The actors of all controlled roles. This is where the names and shapes of `policies.lego` are known."""
     config, layout = description.config, description.layout
+    assert isinstance(config, LegoPolicy)
     width, parts = config.width, 1 + len(layout.roles)
     actors = [f"{role}/actor" for role in layout.controlled_roles]
     roles = [[f"{actor}/encoder/roles/{at}" for at in range(len(layout.roles))] for actor in actors]
-    joint = config.encoder == JOINT
+    joint = config.encoder == "joint"
     encoders = [[f"{actor}/encoder"] for actor in actors] if joint else roles  # where layers are: one for all, or each
 
     def of_actors(name: str, inputs: int, outputs: int) -> Linear:

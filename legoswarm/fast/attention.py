@@ -113,9 +113,7 @@ def _kernel(heads: int, entities: int, qkv_ref: Any, mask_ref: Any, out_ref: Any
         of.write(out_ref, i, sum(terms[1:], start=terms[0]))
 
 
-def _slope_kernel(
-    heads: int, entities: int, qkv_ref: Any, mask_ref: Any, gradient_ref: Any, out_ref: Any
-) -> None:
+def _slope_kernel(heads: int, entities: int, qkv_ref: Any, mask_ref: Any, gradient_ref: Any, out_ref: Any) -> None:
     of = _Heads(heads, entities, qkv_ref, mask_ref)
     dk, dv = [jnp.zeros_like(of.q[0])] * entities, [jnp.zeros_like(of.q[0])] * entities
     for i in range(entities):

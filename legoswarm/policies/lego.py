@@ -18,6 +18,7 @@ class LegoPolicy(Attentive, Framed):
     name: ClassVar[str] = "lego"
     label: ClassVar[str] = "LEGO-MAPPO"
     colour: ClassVar[str] = "#D55E00"
+    in_paper: ClassVar[bool] = True
     # The best of 24 trials with three agents and the critic `full` (results/sweeps), which hold with that of pairs.
     tuned: ClassVar = {"mappo": {"lr": 1.2e-3, "epochs": 3, "minibatches": 4, "entropy": 0.03}}
 

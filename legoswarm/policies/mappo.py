@@ -20,6 +20,7 @@ class MappoPolicy(Policy):
     name: ClassVar[str] = "mappo"
     label: ClassVar[str] = "MAPPO"
     colour: ClassVar[str] = "#0072B2"
+    in_paper: ClassVar[bool] = True
     one_size: ClassVar[bool] = True
     tuned: ClassVar = MLP_TUNED
 

@@ -17,6 +17,7 @@ class MappoGnnPolicy(Attentive):
     name: ClassVar[str] = "mappo-gnn"
     label: ClassVar[str] = "MAPPO-GNN"
     colour: ClassVar[str] = "#CC79A7"
+    in_paper: ClassVar[bool] = True
     tuned: ClassVar = {"mappo": {"lr": 6e-4, "epochs": 5, "minibatches": 4, "entropy": 0.03}}  # results/sweeps
 
     def build(self, layout: Layout, role: str, *, key: Any) -> Any:

@@ -19,6 +19,7 @@ class MappoLocalPolicy(Framed):
     name: ClassVar[str] = "mappo-local"
     label: ClassVar[str] = "MAPPO-local"
     colour: ClassVar[str] = "#56B4E9"
+    in_paper: ClassVar[bool] = True
     one_size: ClassVar[bool] = True
     tuned: ClassVar = MLP_TUNED
 

@@ -19,6 +19,7 @@ class PicPolicy(Policy):
     name: ClassVar[str] = "pic"
     label: ClassVar[str] = "PIC"
     colour: ClassVar[str] = "#009E73"
+    in_paper: ClassVar[bool] = True
     one_size: ClassVar[bool] = True
     tuned: ClassVar = MLP_TUNED
 

@@ -21,6 +21,7 @@ class Policy:
     name: ClassVar[str]
     label: ClassVar[str]  # in tables and figures
     colour: ClassVar[str]  # in figures
+    in_paper: ClassVar[bool] = False  # whether it is one of the paper's methods
     one_size: ClassVar[bool] = False  # its weights depend on the layout's slots: it acts for no other team than its own
     tuned: ClassVar[dict[str, dict[str, Any]]] = {}  # by algorithm: the values of its fields that were found for it
 

@@ -19,6 +19,7 @@ class SegnnPolicy(Graph):
     name: ClassVar[str] = "segnn"
     label: ClassVar[str] = "SEGNN"
     colour: ClassVar[str] = "#E69F00"
+    in_paper: ClassVar[bool] = True
     tuned: ClassVar = TUNED
 
     def build(self, layout: Layout, role: str, *, key: Any) -> Any:

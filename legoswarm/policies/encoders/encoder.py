@@ -24,8 +24,6 @@ def register_view_encoder(name: str, build: Any) -> None:
     ENCODERS.register(build, name)
 
 
-def make_view_encoder(
-    policy: Attentive, layout: Layout, *, absolute: bool = False, key: PRNGKeyArray
-) -> ViewEncoder:
+def make_view_encoder(policy: Attentive, layout: Layout, *, absolute: bool = False, key: PRNGKeyArray) -> ViewEncoder:
     """Build the encoder that the policy names; with `absolute` it sees the agent's position in the world too."""
     return ENCODERS[policy.encoder](policy, layout, absolute=absolute, key=key)

@@ -24,7 +24,7 @@ class Decision(eqx.Module):
     squash: float = eqx.field(static=True, default=0.0)
 
     @property
-    def mode(self) -> Float[Array, " dim"]:
+    def mode(self) -> Float[Array, "*n dim"]:
         """Return the action of the mean: what a trained policy does."""
         return self._squashed(self.mean)
 
@@ -46,5 +46,5 @@ class Decision(eqx.Module):
         """Return the entropy of the Gaussian, before it is squashed."""
         return self.log_std.sum() + len(self.mean) / 2 * (1 + math.log(2 * math.pi))
 
-    def _squashed(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    def _squashed(self, z: Float[Array, "*n dim"]) -> Float[Array, "*n dim"]:
         return self.squash * jnp.tanh(z / self.squash) if self.squash else z

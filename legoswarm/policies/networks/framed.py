@@ -35,9 +35,7 @@ class FramedActor(eqx.Module):
     log_std: Float[Array, " dim"]
     config: Framed = eqx.field(static=True)
 
-    def __init__(
-        self, config: Framed, layout: Layout, encoder: Callable[..., ViewEncoder], *, key: PRNGKeyArray
-    ):
+    def __init__(self, config: Framed, layout: Layout, encoder: Callable[..., ViewEncoder], *, key: PRNGKeyArray):
         key_encoder, key_head = jax.random.split(key)
         self.encoder = encoder(config, layout, key=key_encoder)
         self.head = Linear(config.width, layout.dimension, gain=0.01, key=key_head)
@@ -66,9 +64,7 @@ class FramedCritic(eqx.Module):
     head: Linear
     config: Framed = eqx.field(static=True)
 
-    def __init__(
-        self, config: Framed, layout: Layout, encoder: Callable[..., ViewEncoder], *, key: PRNGKeyArray
-    ):
+    def __init__(self, config: Framed, layout: Layout, encoder: Callable[..., ViewEncoder], *, key: PRNGKeyArray):
         key_encoder, key_head = jax.random.split(key)
         self.encoder = encoder(config, layout, key=key_encoder)
         self.head = Linear(config.width, 1, gain=1.0, key=key_head)

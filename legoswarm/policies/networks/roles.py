@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.networks.layers import orthogonalise
 from legoswarm.policies.networks.pairs import PairCritic
-from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.policy import Policy
 from legoswarm.scene import Layout, Scene, View
 

@@ -18,6 +18,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from legoswarm.frames.canonical import make_frame
 from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.networks.leash import pull_back
+from legoswarm.policies.networks.pooling import nearest
+from legoswarm.policies.networks.roles import Policies, RolePolicy
 from legoswarm.policies.networks.steerable import (
     EdgeMap,
     Features,
@@ -28,13 +30,9 @@ from legoswarm.policies.networks.steerable import (
     Turn,
     activate,
     balanced,
-    planar_weights,
     randomise,
-    spherical_weights,
     turn_of,
 )
-from legoswarm.policies.networks.pooling import nearest
-from legoswarm.policies.networks.roles import Policies, RolePolicy
 from legoswarm.policies.policy import Graph as GraphPolicy
 from legoswarm.scene import Layout, Scene, View
 
