@@ -16,13 +16,13 @@ from legoswarm.architecture import JOINT, LEASH_GAIN, SLOW, TINY, PolicyConfig
 from legoswarm.arrays import AnyArray
 
 HIDDEN = np.float32(-1e9)  # added to the attention score of what is not seen: its weight is then exactly zero
-SIDES = np.array([[1, 1], [1, -1]], np.float32)  # what makes a right-handed frame that of the right, or the left hand
-SIDES_OF_FEATURES = SIDES[:, [0, 1, 0, 1]]
+HAND_SIGNS = np.array([[1, 1], [1, -1]], np.float32)  # turn a right-handed frame into a right- or a left-handed one
+FEATURE_SIGNS = HAND_SIGNS[:, [0, 1, 0, 1]]
 TURNS = np.array([[1, 0, 0, 1], [0, -1, 1, 0]], np.float32)  # x @ TURNS is the frame [x, J x], row by row
-AXES = np.eye(2, dtype=np.float32)
+WORLD_AXES = np.eye(2, dtype=np.float32)
 
 
-class Linear(NamedTuple):
+class Affine(NamedTuple):
     """x W + b."""
 
     weight: np.ndarray
@@ -33,11 +33,11 @@ class Linear(NamedTuple):
         return x @ self.weight + self.bias
 
 
-class AttentionLayer(NamedTuple):
+class NumpyAttention(NamedTuple):
     """x + sigma(heads of softmax(Q K^T) V); for each head, `qkv` gives the scaled query, the key and the value."""
 
     qkv: np.ndarray
-    sigma: Linear
+    sigma: Affine
 
     def __call__(self, x: AnyArray, penalty: AnyArray) -> AnyArray:
         """One layer over the others, `penalty` added to the scores."""
@@ -50,15 +50,15 @@ class AttentionLayer(NamedTuple):
         return x + np.maximum(np.add.reduce(mixed @ self.sigma.weight, axis=-3) + self.sigma.bias, 0.0)
 
 
-class Actors(NamedTuple):
+class NumpyActors(NamedTuple):
     """The weights of all controlled roles."""
 
-    myself: Linear
-    embed: Linear
-    layers: tuple[AttentionLayer | Linear, ...]  # attention, or deep sets
-    fuse: Linear  # one matrix for each part
-    last: Linear
-    head: Linear
+    myself: Affine
+    embed: Affine
+    layers: tuple[NumpyAttention | Affine, ...]  # attention, or deep sets
+    fuse: Affine  # one matrix for each part
+    last: Affine
+    head: Affine
 
     def __call__(
         self,
@@ -77,11 +77,11 @@ class Actors(NamedTuple):
         if config.nearest:
             weight = weight * _among_nearest(config.nearest, others_position, mask)
             count = np.add.reduce(weight, axis=-1)
-        hands = SIDES[: config.hands, None, None]
+        hands = HAND_SIGNS[: config.hands, None, None]
         own = (velocity[..., None, :] @ frame)[..., 0, :] * hands
         turn = frame[:, None]
         others = np.concatenate([others_position @ turn, others_velocity @ turn], axis=-1)
-        others = others * SIDES_OF_FEATURES[: config.hands, None, None, None, None]
+        others = others * FEATURE_SIGNS[: config.hands, None, None, None, None]
         local = np.add.reduce(self._mean(config, own, others, weight, count) * hands, axis=0) / config.hands
         action = (local[..., None, :] @ np.matrix_transpose(frame))[..., 0, :]
         if config.leash:
@@ -119,7 +119,7 @@ class Actors(NamedTuple):
         """All layers."""
         penalty = ((1 - weight) * HIDDEN)[..., None, None, :]
         for layer in self.layers:
-            x = layer(x, penalty) if isinstance(layer, AttentionLayer) else layer(np.maximum(x, 0.0))
+            x = layer(x, penalty) if isinstance(layer, NumpyAttention) else layer(np.maximum(x, 0.0))
         return x
 
     def _together(
@@ -159,15 +159,15 @@ def _frame(
 ) -> Float[AnyArray, "controlled agents 2 2"]:
     """The frame [x y] of each agent, by the rules of `frames.canonical`."""
     if config.axis == "none":
-        return AXES + 0 * velocity[..., None]
+        return WORLD_AXES + 0 * velocity[..., None]
     speed = _norm(velocity)[..., None]
     if config.rest == "global":
-        frame = _right_handed(np.where(speed != 0, velocity, AXES[0]))
+        frame = _right_handed(np.where(speed != 0, velocity, WORLD_AXES[0]))
         return _choose(frame, np.vecdot(frame[..., 1], to_centroid))
     weight = weight * np.vecdot(position, position)
     outward = np.add.reduce(position * weight[..., None], axis=(1, 3))
     outward = outward / np.maximum(np.add.reduce(weight, axis=(1, 3)), TINY * TINY)[..., None]
-    x = np.where(speed > 1e-12, velocity, AXES[0])
+    x = np.where(speed > 1e-12, velocity, WORLD_AXES[0])
     x = np.where(_norm(outward)[..., None] > TINY, outward, x)
     x = np.where(_norm(to_centroid)[..., None] > TINY, to_centroid, x)
     candidates = [velocity, outward]
@@ -192,7 +192,7 @@ def _choose(
     frame: Float[AnyArray, "controlled agents 2 2"], side: Float[AnyArray, "controlled agents"]
 ) -> Float[AnyArray, "controlled agents 2 2"]:
     """The frame whose second axis points to that side."""
-    return frame * np.where(side[..., None, None] > 0, SIDES[0], SIDES[1])
+    return frame * np.where(side[..., None, None] > 0, HAND_SIGNS[0], HAND_SIGNS[1])
 
 
 def _normalise(x: AnyArray) -> AnyArray:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from legoswarm.policies.saved.act import Swarm
 
 TOLERANCE = 1e-5  # of what JAX says, relative to the largest action of a scene or to 1
-SCENES = 20  # of each of two team sizes that a file is checked with
+CHECKED_SCENES = 20  # of each of two team sizes that a file is checked with
 
 
 def export_policy(name: str | Path, out: str | Path, seed: int | None = None, onnx: bool = True) -> list[Path]:
@@ -100,7 +100,7 @@ def check(model: bytes, role: str, swarm: Swarm) -> None:
         kinds = np.repeat(np.arange(len(swarm.roles)), np.maximum(swarm.file.layout.slots, 1) + more)
         names = [swarm.roles[kind] for kind in kinds]
         mine = np.flatnonzero(kinds == swarm.roles.index(role))
-        for _ in range(SCENES):
+        for _ in range(CHECKED_SCENES):
             positions, velocities = rng.uniform(-1, 1, (2, len(kinds), 2))
             visible = rng.uniform(size=(int((kinds < swarm.file.layout.controlled).sum()), len(kinds))) < 0.8
             expected = swarm.act(positions, velocities, names, visible)

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from legoswarm.deploy.plan import Clock, in_words
 from legoswarm.files import FileError
 
-FORMAT = 1
+LOG_FORMAT = 1
 
 
 class FlightLog:
@@ -143,8 +143,8 @@ def read_flight(path: str | Path) -> Flight:
         rows = [json.loads(line) for line in lines]
         by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in ("tick", "step", "event", "end")}
         about = rows[0]
-        if about["kind"] != "flight" or about["format"] != FORMAT:
-            raise ValueError(f"it is not of format {FORMAT}")
+        if about["kind"] != "flight" or about["format"] != LOG_FORMAT:
+            raise ValueError(f"it is not of format {LOG_FORMAT}")
         ticks, drones = by_kind["tick"], len(about["names"])
 
         def column(name: str, *shape: int, kind: Any = float) -> Any:

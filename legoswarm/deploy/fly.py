@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from legoswarm.deploy.compare import RARE, compare
 from legoswarm.deploy.fleet import Simulation, real_fleet, simulated_fleet
+from legoswarm.deploy.flight_statistics import RARE, compare_flights
 from legoswarm.deploy.flightlog import FlightLog, read_flight
 from legoswarm.deploy.mission import Mission
 from legoswarm.deploy.plan import Outcome
@@ -22,7 +22,7 @@ from legoswarm.deploy.summary import describe
 from legoswarm.files import FileError, write_json
 from legoswarm.provenance import provenance
 
-PACKAGES = ("cflib", "crazyflow", "mujoco")  # whose versions matter to flights
+FLIGHT_PACKAGES = ("cflib", "crazyflow", "mujoco")  # whose versions matter to flights
 OBSTACLES = ((0.75, 0.3), (-0.75, -0.3))  # m
 Say = Callable[[str], None]
 
@@ -87,7 +87,7 @@ def fly(
         if outcome.error is not None:
             break
     about = {"command": command, "policy": policy, "policy_seed": runtime.seed}
-    write_json(out / "summary.json", {**about, "trials": rows, **provenance(*PACKAGES)})
+    write_json(out / "summary.json", {**about, "trials": rows, **provenance(*FLIGHT_PACKAGES)})
     draw([path for path in logs if path.exists()], out, say)
     if (error := outcomes[-1].error) is not None:
         raise error
@@ -143,7 +143,7 @@ def statistics(
         if done % 20 == 0:
             say(f"{done} of {episodes} episodes")
 
-    compared = compare(policy, setting, plant=plant, episodes=episodes, seed=seed, jobs=jobs, progress=progress)
+    compared = compare_flights(policy, setting, plant=plant, episodes=episodes, seed=seed, jobs=jobs, progress=progress)
     result = {
         "command": command,
         "policy": policy,
@@ -154,17 +154,17 @@ def statistics(
         "capture_distance": setting.chase(np.zeros((0, 2))).capture_distance(setting.rules.pause),
         **compared,
         "setting": dataclasses.asdict(setting),
-        **provenance(*PACKAGES),
+        **provenance(*FLIGHT_PACKAGES),
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     write_json(out, result)
-    for line in _in_words(setting, result):
+    for line in _lines(setting, result):
         say(line)
     say(f"wrote {out}")
     return result
 
 
-def _in_words(setting: Setting, result: dict[str, Any]) -> Iterator[str]:
+def _lines(setting: Setting, result: dict[str, Any]) -> Iterator[str]:
     """The figures that matter, a line for each."""
     failure = setting.plan.failure != "none"
     captured = "capture share of the remaining pursuer" if failure else "capture share"

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from legoswarm.deploy.link import CLOSE_HEIGHT, Beat, DroneState, LinkError
 from legoswarm.deploy.sitl import crtp
-from legoswarm.deploy.sitl.drone import PARAMETERS, Drone
+from legoswarm.deploy.sitl.drone import PARAMETERS, SimulatedDrone
 from legoswarm.deploy.sitl.plants import Plant
 
 
@@ -26,7 +26,7 @@ class World:
 
     def __init__(self, names: Sequence[str], plant: Plant, *, tick: float = 0.02, seed: int = 0):
         self.plant = plant
-        self.drones = [Drone(place, seed=seed + at) for at, place in enumerate(plant.position)]
+        self.drones = [SimulatedDrone(place, seed=seed + at) for at, place in enumerate(plant.position)]
         self.links = [
             InProcessLink(name, drone, self, seed + at)
             for at, (name, drone) in enumerate(zip(names, self.drones, strict=True))
@@ -69,7 +69,7 @@ class World:
 class InProcessLink:
     """One simulated drone; packets reach it at once, or as late as its faults say."""
 
-    def __init__(self, name: str, drone: Drone, world: World, seed: int):
+    def __init__(self, name: str, drone: SimulatedDrone, world: World, seed: int):
         self.name = name
         self.drone = drone
         self._world = world

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from legoswarm.deploy.plan import Plan
-from legoswarm.deploy.safety import Obstacles, Rules
-from legoswarm.deploy.units import Chase, Plane
+from legoswarm.deploy.safety import Obstacles, Plane, Rules
+from legoswarm.deploy.units import Chase
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,23 +14,22 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from legoswarm.deploy.link import Link
+from legoswarm.deploy.safety import Mask, Plane
 from legoswarm.tasks.worlds.chase import EVADER_RADIUS, PURSUER_RADIUS, chase_bodies, occluded
 from legoswarm.tasks.worlds.particles import DT, Bodies, advance
 from legoswarm.tasks.worlds.protocol import find_protocol
 
 ROLES = ("pursuer", "evader")
-Plane: TypeAlias = Float[np.ndarray, "drones 2"]
-Mask: TypeAlias = Bool[np.ndarray, " drones"]
 
 
 @runtime_checkable
-class Policy(Protocol):
+class Pilot(Protocol):
     """What flies: `legoswarm.deploy.runtime.Runtime`, `legoswarm.Swarm`, or anything that acts like them."""
 
     @property
@@ -116,7 +115,7 @@ class Chase:
         """The lateral distance that counts as a capture, m: touching in the task, but not closer than a pause."""
         return max((PURSUER_RADIUS + EVADER_RADIUS) * self.scale, pause)
 
-    def act(self, policy: Policy, position: Plane, velocity: Plane, present: Mask) -> Plane:
+    def act(self, policy: Pilot, position: Plane, velocity: Plane, present: Mask) -> Plane:
         """The policy's actions for drones at these places (m, m/s), zero for those that are not present.
 
         Line of sight is the task's: obstacles count with the radius of training. Obstacles are always seen.

@@ -65,7 +65,7 @@ from pathlib import Path
 import numpy as np
 from legoswarm.deploy.fleet import Simulation, simulated_fleet
 from legoswarm.deploy.flightlog import FlightLog, read_flight
-from legoswarm.deploy.fly import PACKAGES, load_tag
+from legoswarm.deploy.fly import FLIGHT_PACKAGES, load_tag
 from legoswarm.deploy.mission import Mission
 from legoswarm.deploy.plan import Plan
 from legoswarm.deploy.setting import Setting
@@ -80,7 +80,7 @@ with simulated_fleet(simulation, setting.roles, places, 0) as fleet, FlightLog(l
     mission = Mission(fleet.drones, load_tag("zoo:tag-2v1"), *parts, plan=setting.plan, clock=fleet.clock, log=file)
     row = describe(mission.fly(), fleet, setting.plan, simulation)
 assert read_flight(log).end["error"] is None
-print(json.dumps([row["statuses"], provenance(*PACKAGES)["hardware"]]))
+print(json.dumps([row["statuses"], provenance(*FLIGHT_PACKAGES)["hardware"]]))
 """
 
 

@@ -61,7 +61,7 @@ class Record:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Plan:
+class _Path:
     """A smooth path of the high-level commander: polynomials of degree 7, at rest in the end."""
 
     start: Estimate
@@ -97,7 +97,7 @@ class Commander:
         self._stamp = -math.inf  # when it came
         self._streaming = False  # the host's setpoints come first
         self._levelled = False
-        self._plan: _Plan | None = None
+        self._plan: _Path | None = None
 
     @property
     def can_fly(self) -> bool:
@@ -120,7 +120,7 @@ class Commander:
         self._note_gap(now)
         self._streaming = False
 
-    def order(self, order: crtp.Order, now: float, height: float, estimate: Estimate) -> None:
+    def order(self, order: crtp.Manoeuvre, now: float, height: float, estimate: Estimate) -> None:
         """An order to the high-level commander."""
         if not self.can_fly:
             return
@@ -134,7 +134,7 @@ class Commander:
         else:
             goal = np.array([here[0], here[1], order.height])
             yaw = estimate.yaw if order.yaw is None else order.yaw
-        self._plan = _Plan(estimate, goal, yaw, now, max(order.seconds, 0.1), isinstance(order, crtp.Land))
+        self._plan = _Path(estimate, goal, yaw, now, max(order.seconds, 0.1), isinstance(order, crtp.Land))
         self.motors = True
 
     def cut(self, now: float, height: float, cause: str) -> None:
@@ -168,7 +168,7 @@ class Commander:
             return dataclasses.replace(target, yaw_rate=0.0, mode=Mode.LEVEL)
         return target
 
-    def _planned(self, plan: _Plan, now: float, estimate: Estimate) -> Target:
+    def _planned(self, plan: _Path, now: float, estimate: Estimate) -> Target:
         if plan.lands and now > plan.begun + plan.seconds:
             self._plan, self._setpoint, self._streaming, self.motors = None, None, False, False
             self.record.events.append((now, "landed"))

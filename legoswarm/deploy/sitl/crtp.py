@@ -163,10 +163,10 @@ class GoTo:
     relative: bool
 
 
-Order: TypeAlias = Stop | TakeOff | Land | GoTo
+Manoeuvre: TypeAlias = Stop | TakeOff | Land | GoTo
 
 
-def read_order(data: bytes) -> Order | None:
+def read_order(data: bytes) -> Manoeuvre | None:
     """The order to the high-level commander in a packet of port 8; None for one that is not modelled or damaged."""
     try:
         if data[0] in (7, 8):

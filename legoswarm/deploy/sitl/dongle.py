@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 
 from legoswarm.deploy.link import LinkError
-from legoswarm.deploy.sitl.drone import Drone
+from legoswarm.deploy.sitl.drone import SimulatedDrone
 from legoswarm.deploy.sitl.endpoint import Endpoint
 
 TRANSFER_SECONDS = 0.002  # a dongle that changes between drones makes about 300 to 500 transfers a second
@@ -28,7 +28,7 @@ _NOTHING = bytes([0xF3])
 class Receiver:
     """The radio of one drone, with its side of safelink."""
 
-    def __init__(self, drone: Drone):
+    def __init__(self, drone: SimulatedDrone):
         self.drone = drone
         self._safelink = False
         self._up = self._down = 1  # the last bits seen and sent

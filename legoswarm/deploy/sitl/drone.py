@@ -44,7 +44,12 @@ PARAMETERS = crtp.Contents(
 )
 
 
-DEFAULTS = {"stabilizer.controller": PID, "stabilizer.estimator": 2, "commander.enHighLevel": 1, "deck.bcFlow2": 1}
+START_VALUES = {
+    "stabilizer.controller": PID,
+    "stabilizer.estimator": 2,
+    "commander.enHighLevel": 1,
+    "deck.bcFlow2": 1,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Faults:
             raise ValueError("a loss lies between 0 and 1, noise and latency are not negative")
 
 
-class Drone:
+class SimulatedDrone:
     """One simulated Crazyflie. It has no clock, no body and no socket: they are arguments."""
 
     def __init__(self, position: Float[np.ndarray, "3"], seed: int = 0):
@@ -81,7 +86,7 @@ class Drone:
         self._turned = 0.0  # estimated yaw - true yaw
         self._true_yaw = 0.0
         self._random = np.random.default_rng(seed)
-        self.parameters = Parameters(PARAMETERS, DEFAULTS)
+        self.parameters = Parameters(PARAMETERS, START_VALUES)
         self._settled = -math.inf  # since when the estimator runs
         self._charge = FULL
         self._critical_since = math.inf

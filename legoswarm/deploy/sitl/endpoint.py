@@ -14,7 +14,7 @@ import numpy as np
 
 from legoswarm.deploy.punctual import come_first
 from legoswarm.deploy.sitl import crtp
-from legoswarm.deploy.sitl.drone import Drone
+from legoswarm.deploy.sitl.drone import SimulatedDrone
 from legoswarm.deploy.sitl.plants import Plant, PointMass
 
 TICK = 0.01  # s
@@ -39,7 +39,7 @@ class Endpoint:
     ):
         places = _places(positions)
         self.plant = make_plant(plant, places)
-        self.drones = [Drone(place, seed=seed + at) for at, place in enumerate(places)]
+        self.drones = [SimulatedDrone(place, seed=seed + at) for at, place in enumerate(places)]
         self.lock = threading.Lock()  # of drones and plant
         self.error: BaseException | None = None
         self._peers: list[Any] = [None] * len(places)

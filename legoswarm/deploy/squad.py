@@ -12,8 +12,8 @@ from legoswarm.deploy.flightlog import Diary
 from legoswarm.deploy.link import CLOSE_HEIGHT
 from legoswarm.deploy.plan import Clock, Drone, Plan, Status
 from legoswarm.deploy.preflight import BROKEN
-from legoswarm.deploy.safety import Memory, Obstacles, Reason, Rules, Sighting, apply_rules
-from legoswarm.deploy.units import Plane, Positions
+from legoswarm.deploy.safety import Memory, Obstacles, Plane, Reason, Rules, Sighting, apply_rules
+from legoswarm.deploy.units import Positions
 
 DEAD_SECONDS = 0.4  # a position that is older: the drone has failed
 GONE_SECONDS = 8.0  # a failed drone that says nothing is on the ground by then
@@ -45,7 +45,7 @@ class Member:
         return self.status in (Status.OK, Status.PAUSED)
 
 
-class Team:
+class Squad:
     """All drones, with arrays in their order."""
 
     def __init__(

@@ -20,18 +20,19 @@ from legoswarm.deploy.inprocess import World
 from legoswarm.deploy.mission import Mission
 from legoswarm.deploy.plan import Drone, Plan
 from legoswarm.deploy.runtime import load_runtime
+from legoswarm.deploy.safety import Plane
 from legoswarm.deploy.setting import Setting, draw_obstacles, draw_start
 from legoswarm.deploy.sitl.endpoint import make_plant
 from legoswarm.deploy.sitl.plants import Plant
-from legoswarm.deploy.units import Chase, Plane, Policy
+from legoswarm.deploy.units import Chase, Pilot
 from legoswarm.tasks.worlds.chase import CATCH, boundary_penalty
 
-NEAR = 0.3  # units; compared instead of captures where these are rare
+NEAR_UNITS = 0.3  # units; compared instead of captures where these are rare
 RARE = 0.2
-OBSTACLES = 2
+OBSTACLE_COUNT = 2
 
 
-def play(policy: Policy, chase: Chase, start: Plane, plan: Plan) -> Float[np.ndarray, "steps drones 2"]:
+def play_plain_task(policy: Pilot, chase: Chase, start: Plane, plan: Plan) -> Float[np.ndarray, "steps drones 2"]:
     """An episode of the plain task: positions at the beginning of each step and at the end, m."""
     position, velocity = start, np.zeros_like(start)
     free, present = np.ones((2, len(start)), bool)
@@ -48,7 +49,7 @@ def play(policy: Policy, chase: Chase, start: Plane, plan: Plan) -> Float[np.nda
 
 
 def fly_in_process(
-    policy: Policy,
+    policy: Pilot,
     setting: Setting,
     start: Plane,
     obstacles: Float[np.ndarray, "obstacles 2"],
@@ -75,7 +76,7 @@ def fly_in_process(
     return outcome.track
 
 
-def measure(setting: Setting, track: Float[np.ndarray, "steps drones 2"]) -> dict[str, float]:
+def measure_episode(setting: Setting, track: Float[np.ndarray, "steps drones 2"]) -> dict[str, float]:
     """The figures of an episode; times are in steps, and one more than there are for what never happened.
 
     With a failure, captures are those of the remaining pursuers after it; returns are those of whole episodes.
@@ -93,7 +94,7 @@ def measure(setting: Setting, track: Float[np.ndarray, "steps drones 2"]) -> dic
     return {
         "captured": float((gaps < reach).any()),
         "capture_time": _first(gaps < reach),
-        "near_time": _first(gaps < NEAR * setting.scale),
+        "near_time": _first(gaps < NEAR_UNITS * setting.scale),
         "pursuer_return": CATCH * float(touches.sum()),
         "evader_return": -(CATCH * float(touches.sum()) + float(edge.sum())) / (len(chase.roles) - first),
     }
@@ -114,20 +115,20 @@ def _first(close: Bool[np.ndarray, " intervals"]) -> float:
     return float(close.argmax() + 1 if close.any() else len(close) + 1)
 
 
-def compare_episode(policy: Policy, setting: Setting, plant: str, seed: int) -> tuple[dict[str, float], ...]:
+def compare_episode(policy: Pilot, setting: Setting, plant: str, seed: int) -> tuple[dict[str, float], ...]:
     """Figures of one start in the plain task, and flown."""
     rng = np.random.default_rng(seed)
-    obstacles = draw_obstacles(setting, OBSTACLES, rng)
+    obstacles = draw_obstacles(setting, OBSTACLE_COUNT, rng)
     start = draw_start(setting, obstacles, rng)
     make_plant, tick = _plant(plant)
     tracks = (
-        play(policy, setting.chase(obstacles), start, setting.plan),
+        play_plain_task(policy, setting.chase(obstacles), start, setting.plan),
         fly_in_process(policy, setting, start, obstacles, make_plant, tick=tick, seed=seed),
     )
-    return tuple(measure(setting, track) for track in tracks)
+    return tuple(measure_episode(setting, track) for track in tracks)
 
 
-def compare(
+def compare_flights(
     policy: str,
     setting: Setting,
     *,
@@ -157,7 +158,7 @@ def compare(
 
 
 @functools.cache
-def _policy(name: str) -> Policy:
+def _policy(name: str) -> Pilot:
     return load_runtime(name)
 
 
