@@ -23,24 +23,24 @@ WORLD_AXES = np.eye(2, dtype=np.float32)
 
 
 class Affine(NamedTuple):
-    """x W + b."""
+    """An affine map x W + b."""
 
     weight: np.ndarray
     bias: np.ndarray
 
     def __call__(self, x: AnyArray) -> AnyArray:
-        """The map of each row."""
+        """Map each row of `x`."""
         return x @ self.weight + self.bias
 
 
 class NumpyAttention(NamedTuple):
-    """x + sigma(heads of softmax(Q K^T) V); for each head, `qkv` gives the scaled query, the key and the value."""
+    """x + sigma(heads of softmax(Q K^T) V); `qkv` maps to the scaled query, the key and the value of each head."""
 
     qkv: np.ndarray
     sigma: Affine
 
     def __call__(self, x: AnyArray, penalty: AnyArray) -> AnyArray:
-        """One layer over the others, `penalty` added to the scores."""
+        """Apply one layer to the features of the others, with `penalty` added to the scores."""
         joined = _normalise(x)[..., None, :, :] @ self.qkv
         size = self.sigma.weight.shape[-2]
         query, key, value = (joined[..., at * size : (at + 1) * size] for at in range(3))
@@ -51,7 +51,7 @@ class NumpyAttention(NamedTuple):
 
 
 class NumpyActors(NamedTuple):
-    """The weights of all controlled roles."""
+    """The weights of the actors of all controlled roles."""
 
     myself: Affine
     embed: Affine
@@ -68,7 +68,7 @@ class NumpyActors(NamedTuple):
         others_velocity: Float[AnyArray, "_ _ _ others 2"],
         mask: Bool[AnyArray, "controlled roles agents others"],
     ) -> Float[AnyArray, "controlled agents 2"]:
-        """The mean action of each agent in the world frame, without the limit."""
+        """Return the mean action of each agent in the world frame, not yet limited."""
         weight = mask.astype(np.float32)
         count = np.add.reduce(weight, axis=-1)
         total = np.add.reduce(others_position * weight[..., None], axis=(1, 3))
@@ -98,7 +98,7 @@ class NumpyActors(NamedTuple):
         weight: Float[AnyArray, "controlled roles agents others"],
         count: Float[AnyArray, "controlled roles agents"],
     ) -> Float[AnyArray, "hands controlled agents 2"]:
-        """The network: each hand's mean action in its own frame."""
+        """Return the mean action of each agent in its own frame, once for each handedness of the frame."""
         x, myself = self.embed(others), self.myself(own)
         if config.encoder == JOINT:
             x, weight, myself = self._together(x, weight, count, myself)
@@ -116,7 +116,7 @@ class NumpyActors(NamedTuple):
         return self.head(_normalise(np.maximum(x, 0.0)))
 
     def _deeper(self, x: AnyArray, weight: AnyArray) -> AnyArray:
-        """All layers."""
+        """Apply all layers of the encoders; `weight` is 0 for the others that are not seen."""
         penalty = ((1 - weight) * HIDDEN)[..., None, None, :]
         for layer in self.layers:
             x = layer(x, penalty) if isinstance(layer, NumpyAttention) else layer(np.maximum(x, 0.0))
@@ -129,7 +129,9 @@ class NumpyActors(NamedTuple):
         count: Float[AnyArray, "controlled roles agents"],
         myself: Float[AnyArray, "hands controlled agents width"],
     ) -> tuple[AnyArray, AnyArray, AnyArray]:
-        """Attention among all roles and the agent itself in one row; what of it is which role; the agent's own."""
+        """Let the agent and the entities of all roles attend to each other in one row.
+
+        Return the features of the row, which entries of it are seen of each role, and the agent's own features."""
         roles = range(self.embed.weight.shape[1])
         x = np.concatenate([myself[:, :, None, :, None], *(x[:, :, at : at + 1] for at in roles)], axis=-2)
         nobody = (count[:, :1] * 0)[..., None]
@@ -140,9 +142,7 @@ class NumpyActors(NamedTuple):
 
 
 def _among_nearest(
-    count: int,
-    position: Float[AnyArray, "_ _ agents others 2"],
-    mask: Bool[AnyArray, "controlled roles agents others"],
+    count: int, position: Float[AnyArray, "_ _ agents others 2"], mask: Bool[AnyArray, "controlled roles agents others"]
 ) -> Float[AnyArray, "controlled roles agents others"]:
     """1 for who has less than `count` others of its role seen closer to the agent."""
     square = np.where(mask, np.vecdot(position, position), np.inf)
@@ -157,7 +157,7 @@ def _frame(
     weight: Float[AnyArray, "controlled roles agents others"],
     to_centroid: Float[AnyArray, "controlled agents 2"],
 ) -> Float[AnyArray, "controlled agents 2 2"]:
-    """The frame [x y] of each agent, by the rules of `frames.canonical`."""
+    """Return the frame [x y] of each agent, by the rules of `frames.canonical`."""
     if config.axis == "none":
         return WORLD_AXES + 0 * velocity[..., None]
     speed = _norm(velocity)[..., None]
@@ -184,14 +184,14 @@ def _frame(
 
 
 def _right_handed(x: Float[AnyArray, "controlled agents 2"]) -> Float[AnyArray, "controlled agents 2 2"]:
-    """The right-handed frame whose first axis has the direction of `x`."""
+    """Return the right-handed frame whose first axis has the direction of `x`."""
     return np.reshape(x / _norm(x)[..., None] @ TURNS, (len(x), -1, 2, 2))
 
 
 def _choose(
     frame: Float[AnyArray, "controlled agents 2 2"], side: Float[AnyArray, "controlled agents"]
 ) -> Float[AnyArray, "controlled agents 2 2"]:
-    """The frame whose second axis points to that side."""
+    """Turn the second axis to the side on which `side` is positive."""
     return frame * np.where(side[..., None, None] > 0, HAND_SIGNS[0], HAND_SIGNS[1])
 
 
@@ -203,7 +203,7 @@ def _normalise(x: AnyArray) -> AnyArray:
 
 @functools.cache
 def _average(width: int) -> Float[np.ndarray, "width 1"]:
-    """x @ this is the mean of the last axis."""
+    """Return the matrix A for which x @ A is the mean of the last axis of x."""
     return np.full((width, 1), 1 / width, np.float32)
 
 

@@ -1,4 +1,4 @@
-"""`legoswarm fly`: the paper's experiment on drones, real or simulated, and what remains of it: logs and pictures."""
+"""`legoswarm fly`: the paper's experiment on drones, real or simulated, with logs, pictures and statistics."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ def fly(
     """
     if trials < 1:
         raise ValueError("at least one trial is needed")
-    runtime = load_tag(policy)
-    setting = dataclasses.replace(setting, protocol=str(runtime.description.task.get("protocol", "paper")))
+    runtime, setting = _prepare(policy, setting)
     centres = np.array(obstacles, float).reshape(-1, 2)
     simulation = simulation or Simulation()
     out, say = Path(out), say or _to_console
@@ -62,7 +61,7 @@ def fly(
             ready = contextlib.nullcontext(real_fleet(crazyflies, setting.roles))
         else:
             start = draw_start(setting, centres, np.random.default_rng(seed + number))
-            places = [(float(x), float(y), 0.0) for x, y in start]
+            places = [(x, y, 0.0) for x, y in start.tolist()]
             ready = simulated_fleet(simulation, setting.roles, places, seed + number)
         with ready as fleet, FlightLog(path) as log:
             mission = Mission(
@@ -94,16 +93,16 @@ def fly(
     return outcomes
 
 
-def load_tag(policy: str) -> Runtime:
-    """A policy that knows pursuers, evaders and obstacles."""
+def _prepare(policy: str, setting: Setting) -> tuple[Runtime, Setting]:
+    """Load a policy that knows pursuers, evaders and obstacles, and give the setting the protocol of its training."""
     runtime = load_runtime(policy)
     if not {"pursuer", "evader", "obstacle"} <= set(runtime.roles):
         raise ValueError(f"{policy} cannot fly this: it knows {', '.join(runtime.roles)}, not pursuers and evaders")
-    return runtime
+    return runtime, dataclasses.replace(setting, protocol=str(runtime.description.task.get("protocol", "paper")))
 
 
 def draw(logs: Sequence[Path], out: Path, say: Say | None = None) -> list[Path]:
-    """A picture of all flights, and an animation of each that has run; says what it wrote."""
+    """Draw a picture of all flights and an animation of each that has run; say and return what was written."""
     from legoswarm.deploy.picture import animate_flight, draw_flights
 
     flights = [(path, read_flight(path)) for path in logs]
@@ -136,8 +135,7 @@ def statistics(
     say, out = say or _to_console, Path(out)
     if out.suffix != ".json":
         raise ValueError(f"statistics are written into a .json file, not {out}")
-    runtime = load_tag(policy)
-    setting = dataclasses.replace(setting, protocol=str(runtime.description.task.get("protocol", "paper")))
+    runtime, setting = _prepare(policy, setting)
 
     def progress(done: int) -> None:
         if done % 20 == 0:
@@ -165,7 +163,7 @@ def statistics(
 
 
 def _lines(setting: Setting, result: dict[str, Any]) -> Iterator[str]:
-    """The figures that matter, a line for each."""
+    """Yield a line of words for each figure that matters."""
     failure = setting.plan.failure != "none"
     captured = "capture share of the remaining pursuer" if failure else "capture share"
     names = {"captured": captured, "capture_time": "steps to the first capture", "pursuer_return": "pursuer return"}

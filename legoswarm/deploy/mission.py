@@ -30,7 +30,7 @@ LATE_SECONDS = 0.1  # a loop that is later than this says so
 
 
 class Mission:
-    """One flight of all drones; `fly` does it."""
+    """One flight of all drones, which the method `fly` carries out."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Mission:
         self._track: list[Plane] = []
 
     def fly(self) -> Outcome:
-        """Do it all. Errors end up in the outcome, after the drones have landed."""
+        """Go through all stages and return how it ended; an error stands in the outcome, and the drones have landed."""
         error: BaseException | None = None
         with self._catching_interrupts(), self._keeping_time():
             try:
@@ -121,11 +121,7 @@ class Mission:
             if self.plan.poses == "given":
                 drone.link.set_pose(*drone.start, 0.0, timeout=self.plan.connect_seconds)
         self._due = self._clock.now()
-        self._wait(
-            lambda: self.squad.age <= self.rules.stale,
-            2.0,
-            lambda name: f"{name} does not say where it is",
-        )
+        self._wait(lambda: self.squad.age <= self.rules.stale, 2.0, lambda name: f"{name} does not say where it is")
         check_at_start(self.drones, self.squad.position, self.plan.near)
         check_places(self._names, self.squad.position, self.obstacles, self.rules)
 
@@ -211,7 +207,7 @@ class Mission:
             self._next_tick()
 
     def _move_apart(self) -> None:
-        """Drones above each other would land on each other: all count as being in one layer, and farther apart."""
+        """Move drones apart that would land on each other, as if all were in one layer with a larger separation."""
         separation = max(APART, self.rules.separation)
         rules = dataclasses.replace(self.rules, layer=self.rules.wake + 10.0, separation=separation)
         deadline = self._clock.now() + APART_SECONDS
@@ -259,7 +255,7 @@ class Mission:
                 self.squad.fail(at, why, "land")
 
     def _note_captures(self, step: int, seconds: float) -> None:
-        """Pairs of a steered pursuer and an evader that have just come close enough."""
+        """Note each steered pursuer that has just come close enough to an evader."""
         reach, first, names = self.chase.capture_distance(self.rules.pause), self.chase.pursuers, self._names
         gaps = np.linalg.norm(self.squad.plane[:first, None] - self.squad.plane[None, first:], axis=-1)
         close = gaps < reach
@@ -302,7 +298,7 @@ class Mission:
 
     @contextlib.contextmanager
     def _keeping_time(self) -> Iterator[None]:
-        """In real time, come before other programs; a simulated clock waits."""
+        """Have a flight in real time come before other programs; a simulated clock waits for the program anyway."""
         if not isinstance(self._clock, WallClock):
             yield
             return
@@ -319,7 +315,7 @@ class Mission:
 
     @contextlib.contextmanager
     def _catching_interrupts(self) -> Iterator[None]:
-        """Ctrl-C and a request to end become a flag: no line of the mission is cut short by them."""
+        """Turn Ctrl-C and requests to end into a flag, so that they cut no line of the mission short."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,4 +1,4 @@
-"""What is checked before drones take off; each refusal is one sentence."""
+"""Checks before drones take off; each refusal is one sentence."""
 
 from __future__ import annotations
 

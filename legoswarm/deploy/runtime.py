@@ -23,7 +23,7 @@ from legoswarm.policies.saved.look import look
 
 
 class Runtime:
-    """A trained policy for a whole team, as `legoswarm.Swarm`; what `load_runtime` gives."""
+    """A trained policy that acts for a whole team, as `legoswarm.Swarm` does; `load_runtime` makes it."""
 
     def __init__(self, description: Description, actors: NumpyActors, seed: int):
         self.description = description
@@ -32,22 +32,18 @@ class Runtime:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The roles it knows, in their fixed order."""
+        """Return the roles that the policy knows, in their fixed order."""
         return self.description.layout.roles
 
     @property
     def controlled_roles(self) -> tuple[str, ...]:
-        """The roles it acts for."""
+        """Return the roles that the policy acts for."""
         return self.description.layout.controlled_roles
 
     def act(
-        self,
-        positions: np.ndarray,
-        velocities: np.ndarray,
-        roles: Sequence[str],
-        visible: np.ndarray | None = None,
+        self, positions: np.ndarray, velocities: np.ndarray, roles: Sequence[str], visible: np.ndarray | None = None
     ) -> np.ndarray:
-        """Mean actions in the world frame, limited as in training.
+        """Return the mean actions in the world frame, limited as in training.
 
         `positions` and `velocities` are (entities, 2), `roles` names each entity's role, in any order. The
         result has one row for each entity of a controlled role, in the order given. `visible[i, j]` says
@@ -60,7 +56,7 @@ class Runtime:
 
 
 def load_runtime(name: str | Path, seed: int | None = None) -> Runtime:
-    """A trained policy: `zoo:NAME`, a run folder or a policy file; by default its best seed."""
+    """Load a trained policy: `zoo:NAME`, a run folder or a policy file; by default its best seed."""
     weights, about = find_policy(name)
     description = read_description(about)
     config = description.config
@@ -82,7 +78,7 @@ class _Arrays:
         self.taken: set[str] = set()
 
     def take(self, name: str, *shape: int) -> np.ndarray:
-        """An array of the actors."""
+        """Return an array of the actors; refuse one that is missing or has another shape."""
         if name not in self.arrays:
             raise self._unfit(name)
         self.taken.add(name)
@@ -90,11 +86,11 @@ class _Arrays:
         return self.arrays[name][self.at]
 
     def linear(self, name: str, inputs: int, outputs: int) -> Affine:
-        """The linear map of that name."""
+        """Return the affine map of that name."""
         return Affine(self.take(f"{name}/weight", inputs, outputs), self.take(f"{name}/bias", outputs))
 
     def check_all_taken(self, roles: Sequence[str]) -> None:
-        """Refuse a file with other arrays than an actor has; critics are not looked at."""
+        """Refuse a file with arrays that are neither taken nor part of a critic."""
         known = {f"{role}/critic/" for role in roles}
         left = [name for name in self.arrays if name not in self.taken and not name.startswith(tuple(known))]
         if left:
@@ -105,7 +101,7 @@ class _Arrays:
 
 
 def _read_actors(arrays: _Arrays, description: Description) -> NumpyActors:
-    """The actors of all controlled roles. This is where the names and shapes of `policies.lego` are known."""
+    """Read the actors of all controlled roles, by the names and shapes that `policies.lego` gives their arrays."""
     config, layout = description.config, description.layout
     width, parts = config.width, 1 + len(layout.roles)
     actors = [f"{role}/actor" for role in layout.controlled_roles]
@@ -157,7 +153,7 @@ def _read_actors(arrays: _Arrays, description: Description) -> NumpyActors:
 def time_calls(
     runtime: Runtime, team: Sequence[int], calls: int, clock: Callable[[], float] = time.perf_counter
 ) -> np.ndarray:
-    """Seconds that each of `calls` calls of `act` takes for so many entities of each role."""
+    """Return the seconds that each of `calls` calls of `act` takes for so many entities of each role."""
     rng = np.random.default_rng(0)
     roles = [role for role, count in zip(runtime.roles, team, strict=True) for _ in range(count)]
     positions, velocities = rng.uniform(-1, 1, (2, len(roles), 2))

@@ -264,22 +264,3 @@ def test_starts_are_such_as_a_mission_accepts():
     crowded = Setting(roles=("pursuer",) * 25 + ("evader",))
     with pytest.raises(ValueError, match="no room"):
         draw_start(crowded, np.zeros((0, 2)), np.random.default_rng(0))
-
-
-def test_flying_needs_no_jax(policy, tmp_path):
-    """A dry run but for its pictures, where JAX cannot be imported."""
-    code = f"""
-import sys
-sys.modules.update(dict.fromkeys(("jax", "jaxlib", "equinox"), None))
-from legoswarm.deploy import fly
-from legoswarm.deploy.fleet import Simulation
-from legoswarm.deploy.plan import Plan
-from legoswarm.deploy.setting import Setting
-fly.draw = lambda *_: None
-plan = Plan(horizon=2, take_off_seconds=1.0, settle_seconds=0.2, land_seconds=1.0)
-(outcome,) = fly.fly({policy!r}, Setting(plan=plan), "out", simulation=Simulation(dry=True), trials=1)
-print(outcome.reached.value)
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "run\n"
