@@ -282,7 +282,11 @@ def _report_options(parser: Parser) -> None:
     parser.add_argument("--out", default="report.html", metavar="FILE", help="the page (default: report.html)")
     parser.add_argument("--figures", metavar="DIR", help="write the figures there too, as PNG files")
     parser.add_argument(
-        "--markdown", metavar="FILE", help="write the main tables there too: a new file, or their place in a README"
+        "--markdown",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="fill the places for tables in these Markdown files too",
     )
     parser.set_defaults(run=_report)
 
@@ -290,8 +294,8 @@ def _report_options(parser: Parser) -> None:
 def _report(args: argparse.Namespace) -> None:
     from legoswarm.studies.report import write_report
 
-    pictures, tables = (Path(name) if name else None for name in (args.figures, args.markdown))
-    print(write_report(Path(args.results), Path(args.out), pictures, tables))
+    pictures = Path(args.figures) if args.figures else None
+    print(write_report(Path(args.results), Path(args.out), pictures, [Path(name) for name in args.markdown]))
 
 
 def _bench_options(parser: Parser) -> None:

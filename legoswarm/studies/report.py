@@ -54,13 +54,13 @@ PATHS = "One episode each, from a hollow marker to a filled one; below, the same
 Pictures = dict[str, bytes]
 
 
-def write_report(folder: Path, out: Path, pictures: Path | None = None, tables: Path | None = None) -> Path:
-    """Write the page, and if they are named, a folder of figures as PNG files and a file of Markdown tables."""
+def write_report(folder: Path, out: Path, pictures: Path | None = None, tables: Sequence[Path] = ()) -> Path:
+    """Write the page, and if they are named, a folder of figures as PNG files and tables into Markdown files."""
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder of results; make one with: legoswarm study NAME")
     results = Results.read(folder)
-    if tables is not None:
-        write_markdown(results, tables)
+    for path in tables:
+        write_markdown(results, path)
     page, drawn = make_page(results)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(out, page.encode())
