@@ -7,18 +7,18 @@ import sys
 
 import numpy as np
 import pytest
+from legoswarm.learn.defaults import mappo_config
 
 from legoswarm.cli import main
 from legoswarm.cli.options import number, whole
 from legoswarm.configs import field_kinds, from_json, to_json
 from legoswarm.evaluate.policies import evaluate_policy, format_table
-from legoswarm.learn.algorithms.mappo import MappoConfig
-from legoswarm.learn.defaults import mappo_config
 from legoswarm.learn.folder import RunConfig, RunFolder
 from legoswarm.learn.train import TrainConfig
-from legoswarm.policies import PolicyConfig
 from legoswarm.policies.saved.file import load_policy
-from legoswarm.tasks import Spread, Tag
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from tests.policies import policy_of
 from tests.saved import save_small
 
 FIGURES = {
@@ -503,12 +503,12 @@ def test_train(cli, tmp_path):
     names = ["checkpoint.safetensors", "config.json", "metrics.jsonl", "policy.json", "policy.safetensors"]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
     config = RunFolder(tmp_path / "run").read_config()
-    policy = PolicyConfig(width=8, depth=0, heads=2, critic="pairs")
+    policy = policy_of(width=8, depth=0, heads=2, critic="pairs")
     mappo = mappo_config("lego", envs=4, rollout=5, epochs=1, anneal=False)
     assert config == RunConfig(TrainConfig(Spread(agents=2), policy, mappo, 60), (4, 5), 2, 3)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["command"].startswith("legoswarm train spread")
     file = load_policy(tmp_path / "run")
-    assert (file.seeds, file.make_task(), file.notes["steps"]) == ((4, 5), Spread(agents=2), [60, 60])
+    assert (file.seeds, file.TASKS.make(), file.notes["steps"]) == ((4, 5), Spread(agents=2), [60, 60])
     before = (tmp_path / "run" / "policy.safetensors").read_bytes()
     assert cli("train --resume run")[0] == 0
     assert (tmp_path / "run" / "policy.safetensors").read_bytes() == before
