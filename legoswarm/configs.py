@@ -27,9 +27,9 @@ def option(
     default: Any,
     help: str,
     *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
+    low: float | int | None = None,
+    high: float | int | None = None,
+    above: float | int | None = None,
     among: Sequence[Any] = (),
 ) -> Any:
     """Return a field with a default, a line of help and what `check_fields` holds its value to."""
