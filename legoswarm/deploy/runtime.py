@@ -51,7 +51,7 @@ class Runtime:
         """
         seen, order = look(self.description.layout, positions, velocities, roles, visible)
         with np.errstate(all="ignore"):  # actions that are not finite are refused
-            actions = self.description.limit(self.actors(self.description.config, *seen[1:]))
+            actions = self.description.limit(self.actors(self.description.config, *seen[1:]))  # pyright: ignore
         return order.join(actions)
 
 

@@ -64,7 +64,7 @@ class PairCritic(eqx.Module):
 
 
 def pairs(scene: Scene, own: Float[Array, "n own"]) -> Float[Array, "n n features"]:
-    """Return for every receiver and sender: distance, nearness, velocities along the line between them and along each other.
+    """Return for every pair distance, nearness, and velocities along the line between them and along each other.
 
     With both speeds, which are in `own`, that is everything about a pair that has no direction.
     """
