@@ -437,8 +437,8 @@ def test_options_from_dataclasses(capsys):
         read("rich --help")
     text = " ".join(capsys.readouterr().out.split())
     for words in (
-        "Do nothing.", "WORD a word", "--out PATH a file", "--more N [N ...] numbers (default: 1 2)", "--sort {a,b} a kind",
-        "--loud loudly", "thing rich: --fast, --no-fast quickly (default: True)",
+        "Do nothing.", "WORD a word", "--out PATH a file", "--more N [N ...] numbers (default: 1 2)",
+        "--sort {a,b} a kind", "--loud loudly", "thing rich: --fast, --no-fast quickly (default: True)",
         "--shape NAME 100 % of them (default: square)",
     ):  # fmt: skip
         assert words in text

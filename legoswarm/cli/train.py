@@ -122,5 +122,6 @@ class Bench:
         settings = {name: value for name, value in vars(self).items() if name not in ("device", "json", "out")}
         options = {name: value for name, value in given.items() if name not in vars(self)}
         keep = {"keep": lambda report: write_json(self.out, report)} if self.out else {}
-        report = bench(**settings, options=options, command=command_line, **keep)
+        nearest = options.get("nearest", 0)  # of --acting too
+        report = bench(**settings, options=options, nearest=nearest, command=command_line, **keep)
         print(json.dumps(report, indent=1) if self.json else format_bench(report), flush=True)
