@@ -17,7 +17,7 @@ from tiny import FAST
 
 import legoswarm
 from legoswarm.cli import main
-from legoswarm.evaluate.compare import evaluate_policy
+from legoswarm.evaluate.policies import evaluate_policy
 from legoswarm.learn import loop
 from legoswarm.learn.defaults import DEFAULTS, mappo_config, policy_config
 from legoswarm.policies import PolicyConfig, count_parameters, make_policies, policy_names

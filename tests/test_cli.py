@@ -14,14 +14,14 @@ import pytest
 from legoswarm.cli import main
 from legoswarm.cli.options import REQUIRED, Group, argument, number, of, parse, whole
 from legoswarm.configs import field_kinds, from_json, option, to_json
-from legoswarm.evaluate.compare import evaluate_policy, format_table
-from legoswarm.learn.algorithms.mappo import MappoConfig
-from legoswarm.learn.defaults import mappo_config
+from legoswarm.evaluate.policies import evaluate_policy, format_table
+from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.folder import RunConfig, RunFolder
 from legoswarm.learn.train import TrainConfig
-from legoswarm.policies import PolicyConfig
+from legoswarm.policies.lego import LegoPolicy
 from legoswarm.policies.saved.file import load_policy
-from legoswarm.tasks import Spread, Tag
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
 from tests.saved import save_small
 
 FIGURES = {
@@ -94,8 +94,8 @@ REFUSED = {
     # tasks
     "train": "name a task to train on, or a run to --resume",
     "train chess": "unknown task 'chess'; known: ",
-    "train tag --agents 3": "unrecognized arguments: --agents 3",
-    "train spread --pursuers 3": "unrecognized arguments: --pursuers 3",
+    "train tag --agents 3": "the task tag has no option --agents",
+    "train spread --pursuers 3": "the task spread has no option --pursuers",
     "train --agents 3": "unrecognized arguments: --agents",
     "train spread tag": "unrecognized arguments: tag",
     # impossible values
@@ -251,7 +251,7 @@ def test_interruptions(cli, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("legoswarm.evaluate.compare.evaluate_policy", interrupt)
+    monkeypatch.setattr("legoswarm.evaluate.policies.evaluate_policy", interrupt)
     assert cli("eval @spread") == (130, "", "legoswarm eval: interrupted\n")
 
 
@@ -260,7 +260,7 @@ def test_too_little_memory(cli, monkeypatch):
         def fail(*_, **__):
             raise error
 
-        monkeypatch.setattr("legoswarm.evaluate.compare.evaluate_policy", fail)
+        monkeypatch.setattr("legoswarm.evaluate.policies.evaluate_policy", fail)
 
     for error in (MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory\nallocating 1 byte")):
         fail_with(error)
@@ -320,7 +320,7 @@ def test_train_help_says_only_the_tasks_own_options(cli):
     assert "--agents" not in cli("train tag --help")[1]
 
 
-@pytest.mark.parametrize("cls", [PolicyConfig, MappoConfig, Spread, Tag])
+@pytest.mark.parametrize("cls", [LegoPolicy, Mappo, Spread, Tag])
 def test_every_option_has_help(cls, cli):
     out = cli(f"train {cls.name if cls in (Spread, Tag) else 'spread'} --help")[1]
     for field in cls.__dataclass_fields__.values():
@@ -455,7 +455,7 @@ def test_numbers():
 def test_configurations_from_json():
     task = Spread(agents=4, sizes=(2, 4), limit="disc:2")
     assert from_json(Spread, json.loads(json.dumps(to_json(task))), "task") == task
-    assert from_json(MappoConfig, {"lr": 1}, "mappo").lr == 1.0
+    assert from_json(Mappo, {"lr": 1}, "mappo").lr == 1.0
     for values, match in (
         ([], "task is not an object"),
         ({"agents": True}, "field 'agents' cannot be True"),
@@ -583,7 +583,7 @@ def test_another_limit_inside_mpe2(cli):
 
 def test_numbers_that_are_not_finite_are_null(cli, monkeypatch):
     row = {"agents": 2, "seed": 0, "episodes": 1, "return_2c": math.nan, "return_2c_se": math.inf}
-    monkeypatch.setattr("legoswarm.evaluate.compare.evaluate_policy", lambda *_, **__: iter([row]))
+    monkeypatch.setattr("legoswarm.evaluate.policies.evaluate_policy", lambda *_, **__: iter([row]))
     _, out, _ = cli("eval @spread --json")
     assert json.loads(out) == {**row, "return_2c": None, "return_2c_se": None}
     assert "nan" in cli("eval @spread")[1]
@@ -622,8 +622,8 @@ def test_train(cli, tmp_path):
     names = ["checkpoint.safetensors", "config.json", "metrics.jsonl", "policy.json", "policy.safetensors"]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
     config = RunFolder(tmp_path / "run").read_config()
-    policy = PolicyConfig(width=8, depth=0, heads=2, critic="pairs")
-    mappo = mappo_config("lego", envs=4, rollout=5, epochs=1, anneal=False)
+    policy = LegoPolicy(width=8, depth=0, heads=2)
+    mappo = Mappo(envs=4, rollout=5, epochs=1, anneal=False)
     assert config == RunConfig(TrainConfig(Spread(agents=2), policy, mappo, 60), (4, 5), 2, 3)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["command"].startswith("legoswarm train spread")
     file = load_policy(tmp_path / "run")

@@ -11,6 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests import browser
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -28,6 +30,14 @@ def test_ci_runs_the_readmes_test_command():
     command = (ROOT / ".ci/run").read_text().splitlines()[-1]
     assert "pytest" in command
     assert command in (ROOT / "README.md").read_text().splitlines()
+
+
+def test_a_page_that_no_browser_opens_fails_in_ci_and_is_skipped_elsewhere(monkeypatch, tmp_path):
+    monkeypatch.setattr(browser, "BROWSER", None)
+    for value, outcome in (("true", pytest.fail.Exception), ("", pytest.skip.Exception)):
+        monkeypatch.setenv("CI", value)
+        with pytest.raises(outcome, match="no browser is installed"):
+            browser.opened("<head></head><body></body>", tmp_path)
 
 
 PLAIN = """

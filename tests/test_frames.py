@@ -349,11 +349,14 @@ def test_no_axis_is_the_world():
     np.testing.assert_array_equal(canonicalize(view, frame).others[0].position, view.others[0].position)
 
 
-def test_local_and_world_undo_each_other():
-    frame = make_frame(make_view(CREEP, near=PAIR))
+@pytest.mark.parametrize("mirror", [False, True])
+def test_local_and_world_undo_each_other(mirror):
+    """In frames of both hands: a reflection is its own inverse and would not tell R from R^T."""
+    frame = make_frame(turn_view(make_view(CREEP, near=PAIR), orthogonal(0.9, mirror)))
     vectors = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
     rotation = np.asarray(frame.rotation)
     np.testing.assert_allclose(frame.to_local(jnp.asarray(vectors)), vectors @ rotation, atol=1e-6)
+    np.testing.assert_allclose(frame.to_world(jnp.asarray(vectors)), vectors @ rotation.T, atol=1e-6)
     np.testing.assert_allclose(frame.to_world(frame.to_local(jnp.asarray(vectors))), vectors, atol=1e-6)
     np.testing.assert_array_equal(frame.mirrored().rotation, rotation @ np.diag([1, -1]))
 

@@ -19,7 +19,7 @@ from tiny import FAST
 
 import legoswarm
 from legoswarm.cli import main
-from legoswarm.evaluate.compare import evaluate_policy
+from legoswarm.evaluate.policies import evaluate_policy
 from legoswarm.policies import PolicyConfig, count_parameters, make_policies, to_planar
 from legoswarm.policies.networks.leash import pull_back
 from legoswarm.policies.networks.steerable import SIGMOID_GAIN, SILU_GAIN, Irreps, balanced, paths_to

@@ -24,7 +24,7 @@ from legoswarm.studies.part import SCALES, Part, Scale, Training
 from legoswarm.studies.run import METHODS, Workshop, chosen_parts, list_studies, make_workshop, run_studies
 from legoswarm.tasks import Tag
 from tests import linear
-from tests.browser import BROWSER, opened
+from tests.browser import BROWSER, in_ci, opened
 from tests.page import check_page
 from tests.saved import save_small
 from tests.tiny import TINY, Yard, compiled
@@ -358,7 +358,7 @@ def test_all_studies_run_through_and_are_reported(tmp_path, monkeypatch):
     assert text.count(f"legoswarm {' '.join(words)}</code>") == len(STUDIES)
     assert "scale tiny: a look, not a result" in Path("tables.md").read_text()
     assert len(text) < 2e6
-    if BROWSER:
+    if BROWSER or in_ci():
         seen = opened(text, tmp_path)
         assert (seen["errors"], seen["players"], len(seen["images"])) == ([], str(len(drawn)), len(page.images))
         assert all(min(box) > 50 for box in seen["images"] + seen["drawings"])

@@ -24,9 +24,9 @@ from legoswarm.cli.options import number, whole
 from legoswarm.files import write_json
 from legoswarm.learn.algorithms.mappo import MappoConfig
 from legoswarm.learn.defaults import policy_config
-from legoswarm.learn.machine import environment
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies.saved.trees import on_cpu, over_seeds
+from legoswarm.provenance import provenance
 from legoswarm.tasks import make_task, task_names
 
 EPISODES = 500
@@ -97,7 +97,7 @@ def main() -> None:
             "steps": args.steps,
             "seconds": seconds,
         }
-        write_json(args.out, {"policy": args.policy, **about, "trials": rows, **environment()})
+        write_json(args.out, {"policy": args.policy, **about, "trials": rows, **provenance()})
 
 
 if __name__ == "__main__":

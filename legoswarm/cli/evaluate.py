@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,22 +31,15 @@ class Eval:
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Print a table, or a row for each team size and seed."""
-        from legoswarm.evaluate.compare import evaluate_policy, format_table
+        from legoswarm.evaluate.policies import evaluate_policy, format_table
+        from legoswarm.files import finite
 
         changes = {name: given[name] for name in ("start", "limit") if name in given}
         opponents = {name[:-1]: given[name] for name in ("pursuers", "evaders") if name in given}
         others = {name: given[name] for name in given if name not in ("start", "limit", "pursuers", "evaders", "json")}
         rows = evaluate_policy(**others, opponents=opponents, changes=changes)
-        if self.json:
-            for row in rows:
-                print(json.dumps({name: _finite(value) for name, value in row.items()}), flush=True)
-        else:
-            print(format_table(list(rows)), flush=True)
-
-
-def _finite(value: object) -> object:
-    """Return the value, or None for a number that is not finite: JSON has no word for it."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        for text in (json.dumps(finite(row)) for row in rows) if self.json else [format_table(list(rows))]:
+            print(text, flush=True)
 
 
 @dataclasses.dataclass(frozen=True)

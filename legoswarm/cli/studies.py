@@ -56,7 +56,7 @@ class Report:
     results: Path = argument(Path("results/studies"), "folder of results")
     out: Path = argument(Path("report.html"), "the page")
     figures: Path | None = argument(None, "folder for the figures as PNG files, too")
-    markdown: Path | None = argument(None, "write the main tables there too: a new file, or their place in a README")
+    markdown: Sequence[Path] = argument((), "fill the places for tables in these Markdown files too")
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Draw it and print the page's name."""

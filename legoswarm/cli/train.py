@@ -17,7 +17,7 @@ from legoswarm.learn.folder import RunConfig
 from legoswarm.learn.loop import CHECKPOINT_SECONDS, resume_run, start_run
 from legoswarm.learn.train import TrainConfig, configure, tuned_algorithm
 from legoswarm.policies.policy import POLICIES, Policy
-from legoswarm.policies.saved.description import find_policy, read_description
+from legoswarm.policies.saved.description import MAX_SEEDS, find_policy, read_description
 from legoswarm.policies.saved.file import load_policy
 from legoswarm.tasks.task import TASKS
 
@@ -56,6 +56,8 @@ class Train:
             policy = _policy(given.get("policy"), self.warm, self.algorithm)
             options = {name: value for name, value in given.items() if name not in vars(self)}
             train = configure(self.task, policy, self.algorithm, **options)
+            if self.seeds > MAX_SEEDS:
+                raise ValueError(f"at most {MAX_SEEDS:,} seeds fit into one run")
             seeds = tuple(range(self.seed, self.seed + self.seeds))
             config = RunConfig(train, seeds, self.evaluations, self.eval_episodes, self.warm)
             out = self.out or free_folder(Path("runs"), f"{self.task}-{policy.name}")

@@ -25,7 +25,7 @@ TRAIL = 12  # frames
 
 
 def draw_flights(flights: Sequence[Flight], path: str | Path, titles: Sequence[str] | None = None) -> None:
-    """One panel for each flight: where drones went during the run, from a hollow marker to a filled one.
+    """Draw a panel for each flight: where drones went during the run, from a hollow marker to a filled one.
 
     A cross marks where a drone failed, a star where a pursuer caught an evader. Obstacles are drawn as they stand, with
     the size that they had in training around them.
@@ -46,7 +46,7 @@ def draw_flights(flights: Sequence[Flight], path: str | Path, titles: Sequence[s
 
 
 def animate_flight(flight: Flight, path: str | Path, *, fps: int = 10) -> None:
-    """The run as a GIF, one frame for each step of the policy."""
+    """Write the run as a GIF, with a frame for each step of the policy."""
     from legoswarm.show.draw import COLOURS, INK, add_legend
 
     path, run = Path(path), flight.during("run")
@@ -85,7 +85,7 @@ def animate_flight(flight: Flight, path: str | Path, *, fps: int = 10) -> None:
 
 
 def _draw_room(axes: Axes, flight: Flight) -> None:
-    """Fence and obstacles."""
+    """Draw the fence and the obstacles."""
     from legoswarm.show.draw import COLOURS, GREY, style
 
     about = flight.about
@@ -133,7 +133,7 @@ def _mark(
     marker: str,
     size: float,
 ) -> None:
-    """A marker where a drone was at that time."""
+    """Draw a marker where a drone was at that time."""
     from legoswarm.show.draw import INK
 
     at = min(int(np.searchsorted(time, when)), len(time) - 1)

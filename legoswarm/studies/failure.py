@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from legoswarm.limits import Limit
 from legoswarm.scene import Layout, Scene
-from legoswarm.tasks import State, Tag
+from legoswarm.tasks.tag import Tag
+from legoswarm.tasks.task import State
 
 KINDS = ("without", "kept", "removed")
 

@@ -16,7 +16,7 @@ from legoswarm.arrays import AnyArray, namespace
 from legoswarm.configs import option
 from legoswarm.limits import Limit
 from legoswarm.scene import Layout, Scene
-from legoswarm.tasks.task import State, register_task
+from legoswarm.tasks.task import TASKS, State
 from legoswarm.tasks.worlds.particles import Bodies, distances
 from legoswarm.tasks.worlds.protocol import find_protocol
 
@@ -25,7 +25,7 @@ LANDMARK_RADIUS = 0.05
 _SIDES = {"uniform": (-1.0, 1.0), "left": (-1.0, 0.0), "right": (0.0, 1.0)}
 
 
-@register_task
+@TASKS.register
 @dataclasses.dataclass(frozen=True)
 class Spread:
     """Cover every landmark without colliding; T = 25.

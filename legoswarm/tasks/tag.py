@@ -13,13 +13,13 @@ from legoswarm.arrays import AnyArray, namespace
 from legoswarm.configs import option
 from legoswarm.limits import Limit
 from legoswarm.scene import Layout, Scene
-from legoswarm.tasks.task import State, register_task
+from legoswarm.tasks.task import TASKS, State
 from legoswarm.tasks.worlds.chase import CATCH, EVADER_RADIUS, PURSUER_RADIUS, boundary_penalty, chase_bodies, occluded
 from legoswarm.tasks.worlds.particles import Bodies, distances
 from legoswarm.tasks.worlds.protocol import find_protocol
 
 
-@register_task
+@TASKS.register
 @dataclasses.dataclass(frozen=True)
 class Tag:
     """Pursuers touch evaders, evaders stay away and inside; T = 100.

@@ -195,34 +195,7 @@ def test_damaged_descriptions(copy):
     refused(copy, "policy.json does not exist")
 
 
-# Without JAX
-
-
-WITHOUT_JAX = """
-import importlib.abc, sys
-
-class NoJax(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name.split(".")[0] in ("jax", "jaxlib", "equinox", "optax"):
-            raise ImportError(f"{name} is not there")
-
-sys.meta_path.insert(0, NoJax())
-import numpy as np
-from legoswarm.deploy.runtime import load_runtime
-
-positions = np.arange(10.0).reshape(5, 2) % 3
-actions = load_runtime(sys.argv[1]).act(positions, 0 * positions, ["pursuer", "obstacle", "evader"] + ["pursuer"] * 2)
-np.save(sys.argv[2], actions)
-assert not [name for name in sys.modules if name.split(".")[0] in ("jax", "jaxlib", "equinox", "optax")]
-"""
-
-
-def test_runs_where_jax_cannot_be_imported(tag, tmp_path):
-    subprocess.run([sys.executable, "-c", WITHOUT_JAX, tag, tmp_path / "actions.npy"], check=True)
-    positions = np.arange(10.0).reshape(5, 2) % 3
-    roles = ["pursuer", "obstacle", "evader", "pursuer", "pursuer"]
-    expected = legoswarm.load(tag).act(positions, 0 * positions, roles)
-    np.testing.assert_allclose(np.load(tmp_path / "actions.npy"), expected, rtol=1e-5, atol=1e-5)
+# Speed
 
 
 def test_three_drones_in_a_millisecond_and_no_stalls(tmp_path):

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from legoswarm.architecture import PolicyConfig
-from legoswarm.policies.networks.layers import Linear, Perceptron, storage
-from legoswarm.policies.networks.sets import pool
+from legoswarm.fast.backend import storage
+from legoswarm.policies.networks.layers import Linear, Perceptron
+from legoswarm.policies.networks.pooling import pool
+from legoswarm.policies.policy import Policy
 from legoswarm.scene import Layout, Scene
 
 NEAR = (5.0, 20.0)  # inverse lengths at which nearness is told apart
@@ -31,7 +32,7 @@ class PairCritic(eqx.Module):
     head: Linear
     precision: str = eqx.field(static=True)
 
-    def __init__(self, config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray):
+    def __init__(self, config: Policy, layout: Layout, *, key: PRNGKeyArray):
         roles, width = len(layout.roles), config.width
         own = 1 + roles  # speed and role
         key_message, key_gather, key_summary, key_fuse, key_head = jax.random.split(key, 5)
@@ -43,7 +44,7 @@ class PairCritic(eqx.Module):
         self.precision = config.precision
 
     def __call__(self, scene: Scene, role: str, member: Int[Array, ""]) -> Float[Array, ""]:
-        """The value for one agent; all but the last two layers is the same for every agent of a scene."""
+        """Return the value for one agent; all but the last two layers is the same for every agent of a scene."""
         layout = scene.layout
         kinds = jnp.asarray(np.repeat(np.eye(len(layout.roles), dtype=np.float32), layout.slots, axis=0))
         speed = jnp.linalg.norm(scene.velocity, axis=1, keepdims=True)
@@ -63,7 +64,7 @@ class PairCritic(eqx.Module):
 
 
 def pairs(scene: Scene, own: Float[Array, "n own"]) -> Float[Array, "n n features"]:
-    """For every receiver and sender: distance, nearness, velocities along the line between them and along each other.
+    """Return for every receiver and sender: distance, nearness, velocities along the line between them and along each other.
 
     With both speeds, which are in `own`, that is everything about a pair that has no direction.
     """
