@@ -12,11 +12,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 import legoswarm
-from legoswarm.frames import canonicalize, make_frame
-from legoswarm.policies import Decision, RolePolicy
+from legoswarm.frames.canonical import canonicalize
+from legoswarm.frames.canonical import make_frame
+from legoswarm.policies.networks.decision import Decision
+from legoswarm.policies.networks.roles import RolePolicy
 from legoswarm.policies.networks.layers import Linear
-from legoswarm.policies.networks.sets import pool
-from legoswarm.scene import Layout, Scene, View, observe
+from legoswarm.policies.networks.pooling import pool
+from legoswarm.layout import Layout
+from legoswarm.scene import Scene
+from legoswarm.scene import View
+from legoswarm.scene import observe
 
 
 def features(view: View) -> Float[Array, " features"]:

@@ -15,8 +15,10 @@ import jax.numpy as jnp
 
 import legoswarm
 from legoswarm.configs import option
-from legoswarm.scene import Layout, Scene
-from legoswarm.tasks import Limit, State
+from legoswarm.layout import Layout
+from legoswarm.scene import Scene
+from legoswarm.limits import Limit
+from legoswarm.tasks.task import State
 from legoswarm.tasks.worlds.particles import distances
 
 DT = 0.1

@@ -10,14 +10,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from legoswarm.policies.networks.sets import FEATURES, make_encoder
 
-from legoswarm.fast.fused import MANY
-from legoswarm.policies import PolicyConfig, make_policies, register_encoder, sets
-from legoswarm.policies.lego import make_view_encoder
-from legoswarm.policies.networks.sets import FEATURES, AttentionLayer, make_encoder, pool
-from legoswarm.scene import Entities, Layout, View
+from legoswarm.fast.attention import MANY
+from legoswarm.layout import Layout
+from legoswarm.policies import sets
+from legoswarm.policies.encoders.encoder import make_view_encoder
+from legoswarm.policies.encoders.role_wise import register_encoder
+from legoswarm.policies.networks.attention import AttentionLayer
+from legoswarm.policies.networks.pooling import pool
+from legoswarm.policies.networks.roles import make_policies
+from legoswarm.scene import Entities, View
+from tests.policies import policy_of
 
-SMALL = PolicyConfig(width=16, depth=2, heads=4)
+SMALL = policy_of(width=16, depth=2, heads=4)
 seeds = st.integers(0, 2**32 - 1)
 each_encoder = pytest.mark.parametrize(
     "config",

@@ -19,19 +19,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenes import SPREAD, TAG, near_tie, orthogonal, pad, permute, random_scene, stack, transform
 
+from legoswarm.layout import Layout
 from legoswarm.limits import Limit
-from legoswarm.policies import PolicyConfig, make_policies
+from legoswarm.policies.networks.roles import make_policies
 from legoswarm.policies.networks.team import decide, join, world_actions
 from legoswarm.policies.saved.file import load_policy
-from legoswarm.scene import Layout
+from tests.policies import policy_of
 
 TOLERANCE = 1e-4
 LIMITS = (Limit(), Limit("disc", 0.8))
 SCENES = 8  # in each example
 
-ATTENTION = PolicyConfig(width=32, depth=2, heads=4, axis="velocity")
-DEEPSETS = PolicyConfig(width=16, depth=1, encoder="deepsets", pooling="max", leash=1.0, axis="velocity")  # it pulls
-JOINT = PolicyConfig(width=16, depth=2, heads=4, encoder="joint", axis="velocity")
+ATTENTION = policy_of(width=32, depth=2, heads=4, axis="velocity")
+DEEPSETS = policy_of(width=16, depth=1, encoder="deepsets", pooling="max", leash=1.0, axis="velocity")  # it pulls
+JOINT = policy_of(width=16, depth=2, heads=4, encoder="joint", axis="velocity")
 CRITICS = ("full", "local", "pairs")
 OUTPUTS = {"hands 1": {"hands": 1}, "hands 2": {"hands": 2}, **{name: {"critic": name} for name in CRITICS}}
 

@@ -17,7 +17,9 @@ import legoswarm
 from legoswarm.evaluate.episodes import play
 from legoswarm.policies import policy, sets
 from legoswarm.policies.saved.act import Swarm
-from legoswarm.tasks import Spread, State, task
+from legoswarm.tasks import task
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.task import State
 from tests.saved import SMALL, random_weights, small_policy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,7 +100,7 @@ def test_own_task_is_trained_evaluated_and_watched(script, tmp_path):
     assert swarm.act(np.eye(2), np.zeros((2, 2)), ["agent"] * 2).shape == (2, 2)
     assert {leaf.shape for leaf in jax.tree.leaves(swarm.actors)} == {(4, 2), (2,)}
     with pytest.raises(ValueError, match="unknown task 'rendezvous'"):
-        swarm.file.make_task()
+        swarm.file.TASKS.make()
 
 
 def test_own_task_ends_when_all_have_met():
@@ -117,7 +119,7 @@ def test_own_task_ends_when_all_have_met():
     assert (near["steps"], near["met"]) == (1, 1)
     assert (far["steps"], far["met"]) == (6, 0)
     with pytest.raises(ValueError, match="at least two agents"):
-        task.make_task("rendezvous", agents=1)
+        task.TASKS.make("rendezvous", agents=1)
 
 
 # An encoder
@@ -147,8 +149,8 @@ def test_own_encoder_is_trained_from_python(tmp_path):
     example("own_encoder")
     train = legoswarm.TrainConfig(
         Spread(agents=2),
-        legoswarm.PolicyConfig(width=8, encoder="nearby"),
-        legoswarm.MappoConfig(envs=4, rollout=5, epochs=1),
+        legoswarm.policy_of(width=8, encoder="nearby"),
+        legoswarm.Mappo(envs=4, rollout=5, epochs=1),
         steps=40,
     )
     run = legoswarm.start_run(legoswarm.RunConfig(train, evaluations=1, eval_episodes=3), tmp_path / "run", quiet=True)
@@ -168,7 +170,7 @@ def test_names_that_nobody_registered_are_refused(tmp_path):
         ({"policy": "linear"}, "unknown policy 'linear'"),
         ({"encoder": "nearby"}, "unknown encoder"),
     ):
-        train = legoswarm.TrainConfig(Spread(), legoswarm.PolicyConfig(**config))
+        train = legoswarm.TrainConfig(Spread(), legoswarm.policy_of(**config))
         with pytest.raises(ValueError, match=match):
             legoswarm.start_run(legoswarm.RunConfig(train), tmp_path / "run", quiet=True)
     assert list(tmp_path.iterdir()) == []

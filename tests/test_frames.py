@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import SPREAD, TAG, make_scene, near_tie, orthogonal, random_scene, stack, transform
 
-from legoswarm.frames import canonicalize, check_frame, make_frame
-from legoswarm.frames.canonical import SLOW, TINY
-from legoswarm.policies import PolicyConfig
-from legoswarm.policies.lego import LegoActor
-from legoswarm.scene import Entities, Layout, View, observe
+from legoswarm.frames.canonical import SLOW, canonicalize, make_frame
+from legoswarm.frames.rules import TINY, check_frame
+from legoswarm.layout import Layout
+from legoswarm.policies.networks.framed import FramedActor
+from legoswarm.scene import Entities, View, observe
+from tests.policies import policy_of
 
 AXES = ("velocity", "position")
 angles = st.floats(-math.pi, math.pi)
@@ -315,8 +316,8 @@ def test_a_view_without_slots(axis):
 
 @functools.cache
 def actor_gradient(axis, rest):
-    config = PolicyConfig(width=8, depth=1, heads=2, axis=axis, rest=rest, hands=2)
-    actor = LegoActor(config, Layout(("agent", "thing"), (4, 4)), key=jax.random.key(0))
+    config = policy_of(width=8, depth=1, heads=2, axis=axis, rest=rest, hands=2)
+    actor = FramedActor(config, Layout(("agent", "thing"), (4, 4)), key=jax.random.key(0))
 
     def output(actor, view):
         decision = actor(view)

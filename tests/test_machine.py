@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from legoswarm.learn.machine import device_lock
+from legoswarm.fast.device_lock import device_lock
 
 
 @pytest.mark.parametrize("alone", [(False, False), (False, True), (True, False), (True, True)])

@@ -10,9 +10,10 @@ import pytest
 from scenes import make_scene, random_scene
 from tiny import FAST, TINY, Yard, compiled, random_policies
 
+from legoswarm.layout import Layout
 from legoswarm.learn.algorithms.mappo import (
     Batch,
-    MappoConfig,
+    Mappo,
     _prepare,
     _split,
     actor_loss,
@@ -20,16 +21,17 @@ from legoswarm.learn.algorithms.mappo import (
     make_optimizer,
     new_learner,
 )
-from legoswarm.learn.algorithms.scales import ValueNorm
 from legoswarm.learn.rollout import Transition, collect
+from legoswarm.learn.scales import ValueNorm
 from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.policies import PolicyConfig, make_policies
-from legoswarm.scene import Layout
-from legoswarm.tasks import Spread, Tag
+from legoswarm.policies.networks.roles import make_policies
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from tests.policies import policy_of
 
 ROWS, MEMBERS = 12, 3
 LAYOUT = Layout(("agent", "flag"), (MEMBERS, 1))
-CONFIG = MappoConfig(envs=4, rollout=3, clip=0.2, entropy=0.03, huber=0.5, gamma=0.99, lam=0.95, value_decay=0.99)
+CONFIG = Mappo(envs=4, rollout=3, clip=0.2, entropy=0.03, huber=0.5, gamma=0.99, lam=0.95, value_decay=0.99)
 
 
 def floats(tree):
@@ -105,11 +107,11 @@ class TestConfig:
     )
     def test_impossible_values_are_refused(self, changes):
         with pytest.raises(ValueError, match=r"must|cannot"):
-            MappoConfig(**changes)
+            Mappo(**changes)
 
     def test_steps_below_one_batch_are_refused(self):
         with pytest.raises(ValueError, match="99 steps are fewer than one batch"):
-            TrainConfig(Spread(), mappo=MappoConfig(envs=10, rollout=10), steps=99)
+            TrainConfig(Spread(), mappo=Mappo(envs=10, rollout=10), steps=99)
 
     def test_every_field_is_read(self):
         """Tracing the whole program looks at every field; comparing and hashing configurations does not count."""
@@ -358,7 +360,7 @@ class TestMinibatches:
 class TestOptimizer:
     @pytest.mark.parametrize("anneal", [True, False])
     def test_the_rate_falls_linearly_to_zero(self, anneal):
-        config = MappoConfig(envs=4, rollout=3, epochs=2, minibatches=3, lr=0.01, anneal=anneal)
+        config = Mappo(envs=4, rollout=3, epochs=2, minibatches=3, lr=0.01, anneal=anneal)
         optimizer = make_optimizer(config, iterations=2)
         weights = jnp.zeros(3)
         state, sizes = optimizer.init(weights), []
@@ -371,7 +373,7 @@ class TestOptimizer:
 
     def test_the_gradient_norm_is_limited(self):
         """Adam forgets a gradient's scale except for its epsilon: a tiny limit shows in it."""
-        config = MappoConfig(envs=4, rollout=3, lr=0.01, anneal=False, grad_norm=1e-5)
+        config = Mappo(envs=4, rollout=3, lr=0.01, anneal=False, grad_norm=1e-5)
         optimizer = make_optimizer(config, iterations=2)
         gradient = jnp.array([3.0, 4.0])
         with jax.numpy_dtype_promotion("standard"):
@@ -406,7 +408,7 @@ class TestCritic:
             before = np.asarray(run(scene))
             return {entity: np.asarray(run(after)) != before for entity, after in moved.items()}
 
-        small = PolicyConfig(width=8, depth=0, encoder="deepsets")
+        small = policy_of(width=8, depth=0, encoder="deepsets")
         local, full = values(dataclasses.replace(small, critic="local")), values(small)
         assert local[2].tolist() == [False, True, True, True]
         assert local[1].tolist() == [True, True, True, False]
@@ -416,7 +418,7 @@ class TestCritic:
 
 def test_two_teams_learn_at_the_same_time():
     """One iteration moves both roles' actors and critics, each with its own optimiser and normalisation."""
-    mappo = MappoConfig(envs=8, rollout=5, epochs=2, minibatches=4, lr=1e-2, value_decay=0.99)
+    mappo = Mappo(envs=8, rollout=5, epochs=2, minibatches=4, lr=1e-2, value_decay=0.99)
     program = make_train(TrainConfig(Tag(pursuers=2, evaders=1, obstacles=1), TINY, mappo, steps=400))
     before = compiled(program.init, jax.random.key(0))(jax.random.key(0))
     advance = compiled(program.advance, before, jnp.array(1))
@@ -449,7 +451,7 @@ def test_two_teams_learn_at_the_same_time():
 
 def test_an_update_is_one_step_of_adam():
     """One epoch, one minibatch: clipped gradients of the losses, then Adam, redone by hand from the same rollout."""
-    mappo = MappoConfig(envs=4, rollout=3, epochs=1, minibatches=1, lr=1e-2, grad_norm=0.05, anneal=False, entropy=0.01)
+    mappo = Mappo(envs=4, rollout=3, epochs=1, minibatches=1, lr=1e-2, grad_norm=0.05, anneal=False, entropy=0.01)
     program = make_train(TrainConfig(Yard(), TINY, mappo, steps=24))
     state = compiled(program.init, jax.random.key(0))(jax.random.key(0))
 

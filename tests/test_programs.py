@@ -12,15 +12,17 @@ import pytest
 from jax import export
 from tiny import Yard
 
+from legoswarm.fast.kept import FOLDER
 from legoswarm.learn import programs
-from legoswarm.learn.algorithms.mappo import MappoConfig
-from legoswarm.learn.programs import FOLDER, Programs
+from legoswarm.learn.algorithms.mappo import Mappo
+from legoswarm.learn.programs import Programs
 from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.policies import PolicyConfig, policy
-from legoswarm.tasks import Spread
+from legoswarm.policies import policy
+from legoswarm.tasks.spread import Spread
+from tests.policies import policy_of
 
-MAPPO = MappoConfig(envs=4, rollout=5, epochs=1, minibatches=1)
-CONFIG = TrainConfig(Spread(agents=2), PolicyConfig(policy="mappo", width=8), MAPPO, steps=200)
+MAPPO = Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
+CONFIG = TrainConfig(Spread(agents=2), policy_of("mappo", width=8), MAPPO, steps=200)
 
 
 @pytest.fixture
@@ -148,7 +150,7 @@ def other_environment(name, value):
         other_environment("XLA_FLAGS", "--xla_cpu_enable_fast_math=false"),
         other(steps=400),
         other(task=Spread(agents=2, start="left")),
-        other(policy=PolicyConfig(policy="mappo", width=16)),
+        other(policy=policy_of("mappo", width=16)),
         other(mappo=dataclasses.replace(MAPPO, lr=1e-3)),
     ],
 )
@@ -184,7 +186,7 @@ def test_the_users_own_are_not_kept(folder, monkeypatch):
 
     for name in ("own", "mappo"):
         monkeypatch.setitem(policy._BUILDERS, name, own)
-        outcome(dataclasses.replace(CONFIG, policy=PolicyConfig(policy=name, width=8)))
+        outcome(dataclasses.replace(CONFIG, policy=policy_of(name, width=8)))
         assert kept(folder) == {}
     monkeypatch.undo()
     assert policy.own_policy("mappo")

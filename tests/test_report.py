@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from legoswarm.files import FileError
-from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, decide
+from legoswarm.policies.networks.team import decide
+from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN
 from legoswarm.studies.markdown import BEGIN, END, MADE, MARK, write_markdown
 from legoswarm.studies.report import make_page, write_report
 from legoswarm.studies.results import Results

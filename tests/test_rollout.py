@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from tiny import TINY, TURN, Yard, compiled, random_policies
 
-from legoswarm.learn.algorithms.mappo import MappoConfig, _prepare, actor_loss, make_optimizer, new_learner
+from legoswarm.learn.algorithms.mappo import Mappo, _prepare, actor_loss, make_optimizer, new_learner
 from legoswarm.learn.rollout import collect, reset_worlds
 from legoswarm.learn.train import _mean_return
-from legoswarm.policies import PolicyConfig, make_policies
-from legoswarm.tasks import Spread, State, Tag
+from legoswarm.policies.networks.roles import make_policies
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from legoswarm.tasks.task import State
+from tests.policies import policy_of
 
 STEPS, WORLDS = 20, 16
 
@@ -99,7 +102,7 @@ def test_log_probabilities_are_those_of_the_actions(yard):
 def test_returns_are_bootstrapped_at_the_time_limit_only(yard):
     """What the critic learns from a task that can end for good, step by step in float64."""
     task, policies, _, _, rollout = yard
-    config = MappoConfig(envs=WORLDS, rollout=STEPS, gamma=0.9, lam=0.8)
+    config = Mappo(envs=WORLDS, rollout=STEPS, gamma=0.9, lam=0.8)
     learner = new_learner(policies["agent"], make_optimizer(config, 1), task.layout.members("agent"))
     norm, batch = compiled(lambda r: _prepare(config, learner, r, "agent"), rollout)(rollout)
     critic = jax.tree.map(lambda x: np.asarray(x, float), policies["agent"].critic)
@@ -161,7 +164,7 @@ def test_staggered_worlds_end_in_different_rollouts():
 def spread():
     """LEGO in mixed team sizes."""
     task = Spread(agents=3, sizes=(2, 3), horizon=8)
-    config = PolicyConfig(width=8, depth=1, heads=2)
+    config = policy_of(width=8, depth=1, heads=2)
     policies = random_policies(config, task.layout)
     return task, policies, *roll(task, policies, 10, 8, 10)
 
@@ -197,7 +200,7 @@ def test_the_mean_return_is_that_of_agents_that_exist(spread):
 def test_the_first_epoch_starts_at_a_ratio_of_one(spread):
     """The update computes the log-probabilities that the rollout stored: rho = 1, so loss = -mean(A) = 0."""
     task, policies, _, _, rollout = spread
-    config = MappoConfig(envs=8, rollout=10, entropy=0.0)
+    config = Mappo(envs=8, rollout=10, entropy=0.0)
     learner = new_learner(policies["agent"], make_optimizer(config, 1), task.layout.members("agent"))
 
     def check(rollout):

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from legoswarm.learn.algorithms.scales import ValueNorm
+from legoswarm.learn.scales import ValueNorm
 
 MEMBERS = 3
 

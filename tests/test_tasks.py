@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legoswarm.tasks import Limit, Spread, State, Tag, make_task
-from legoswarm.tasks.tag import boundary_penalty, occluded
+from legoswarm.limits import Limit
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from legoswarm.tasks.task import TASKS, State
+from legoswarm.tasks.worlds.chase import boundary_penalty, occluded
 from legoswarm.tasks.worlds.particles import DT, advance, contact_forces
 
 angles = st.floats(-math.pi, math.pi)
@@ -176,7 +179,7 @@ class TestErrors:
     )
     def test_spread(self, fields, message):
         with pytest.raises(ValueError, match=message):
-            make_task("spread", **fields)
+            TASKS.make("spread", **fields)
 
     @pytest.mark.parametrize(
         ("fields", "message"),
@@ -191,17 +194,17 @@ class TestErrors:
     )
     def test_tag(self, fields, message):
         with pytest.raises(ValueError, match=message):
-            make_task("tag", **fields)
+            TASKS.make("tag", **fields)
 
     def test_unknown_task(self):
         with pytest.raises(ValueError, match="unknown task 'chess'; known: spread, tag"):
-            make_task("chess")
+            TASKS.make("chess")
 
     def test_a_task_survives_json(self):
         task = Spread(agents=4, sizes=(2, 3))
         fields = dataclasses.asdict(task) | {"sizes": [2, 3]}
-        assert make_task("spread", **fields) == task
-        assert hash(make_task("spread", **fields)) == hash(task)
+        assert TASKS.make("spread", **fields) == task
+        assert hash(TASKS.make("spread", **fields)) == hash(task)
 
 
 class TestPhysics:

@@ -19,7 +19,8 @@ from matplotlib.patches import Circle, FancyArrow, Polygon
 from PIL import Image
 
 from legoswarm.deploy.runtime import load_runtime
-from legoswarm.tasks import Spread, State
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.task import State
 
 OUT = Path(__file__).parent.parent / "docs" / "figures" / "equivariance.gif"
 AGENTS, ROUNDS, STEPS, SEED = 6, 3, 6, 5  # in each round landmarks lie elsewhere, for so many steps

@@ -20,14 +20,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from legoswarm.cli.options import number, whole
+from legoswarm.cli.options import number
+from legoswarm.cli.options import whole
 from legoswarm.files import write_json
-from legoswarm.learn.algorithms.mappo import MappoConfig
+from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.defaults import policy_config
-from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.policies.saved.trees import on_cpu, over_seeds
+from legoswarm.learn.train import TrainConfig
+from legoswarm.learn.train import make_train
+from legoswarm.fast.backend import on_cpu
+from legoswarm.fast.backend import over_seeds
 from legoswarm.provenance import provenance
-from legoswarm.tasks import make_task, task_names
+from legoswarm.tasks.task import TASKS
 
 EPISODES = 500
 
@@ -63,7 +66,7 @@ def main() -> None:
     """Read the command line, run, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("policy")
-    parser.add_argument("--task", default="spread", choices=task_names())
+    parser.add_argument("--task", default="spread", choices=TASKS.names())
     parser.add_argument("--agents", type=whole, default=3)
     parser.add_argument("--steps", type=whole, default=1_000_000)
     parser.add_argument("--seeds", type=whole, default=3)
@@ -76,13 +79,13 @@ def main() -> None:
     parser.add_argument("--critic", help="default: the policy's")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    task = make_task(args.task, **({"agents": args.agents} if args.task == "spread" else {}))
+    task = TASKS.make(args.task, **({"agents": args.agents} if args.task == "spread" else {}))
     trials = [{"lr": lr, "entropy": entropy} for lr in args.lr for entropy in args.entropy]
     critic = {"critic": args.critic} if args.critic else {}
     policy = policy_config(args.policy, width=args.width, **critic)
     rows = []
     for epochs in args.epochs:
-        mappo = MappoConfig(envs=args.envs, epochs=epochs, minibatches=args.minibatches)
+        mappo = Mappo(envs=args.envs, epochs=epochs, minibatches=args.minibatches)
         config = TrainConfig(task, policy, mappo, args.steps)
         figures, seconds = sweep(config, trials, args.seeds)
         for at, trial in enumerate(trials):

@@ -26,13 +26,14 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 
 from legoswarm.learn.algorithms.mappo import MappoConfig  # noqa: E402
-from legoswarm.learn.train import TrainConfig, make_train  # noqa: E402
+from legoswarm.learn.train import TrainConfig
+from legoswarm.learn.train import make_train  # noqa: E402
 from legoswarm.policies import PolicyConfig  # noqa: E402
 from legoswarm.tasks import Spread  # noqa: E402
 
 jax.config.update("jax_enable_compilation_cache", False)
-mappo = MappoConfig(envs=64, minibatches=4, epochs=args.epochs, lr=args.lr, entropy=args.entropy)
-config = TrainConfig(Spread(agents=3), PolicyConfig(width=32, depth=1), mappo, steps=480_000)
+mappo = Mappo(envs=64, minibatches=4, epochs=args.epochs, lr=args.lr, entropy=args.entropy)
+config = TrainConfig(Spread(agents=3), policy_of(width=32, depth=1), mappo, steps=480_000)
 program = make_train(config)
 
 

@@ -18,7 +18,8 @@ import legoswarm
 from legoswarm.cli import main
 from legoswarm.deploy import export
 from legoswarm.deploy.runtime import Runtime, load_runtime
-from legoswarm.tasks import Spread, Tag
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
 
 DOCS = Path(__file__).parents[2] / "docs/export.md"
 

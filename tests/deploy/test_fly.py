@@ -22,7 +22,8 @@ from legoswarm.deploy.plan import Plan
 from legoswarm.deploy.setting import Setting, draw_obstacles, draw_start
 from legoswarm.deploy.sitl.plants import PointMass
 from legoswarm.deploy.sitl.process import EndpointProcess
-from legoswarm.tasks import Spread, Tag
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
 
 QUICK = ["--take-off-seconds", "1", "--settle-seconds", "0.2", "--land-seconds", "1", "--rate", "25"]
 

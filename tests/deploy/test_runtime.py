@@ -18,9 +18,10 @@ from saved import save_small, small_policy
 import legoswarm
 from legoswarm.deploy.runtime import load_runtime
 from legoswarm.files import FileError
-from legoswarm.policies import PolicyConfig
 from legoswarm.policies.saved.file import save_policy
-from legoswarm.tasks import Spread, Tag
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from tests.policies import policy_of
 
 TAG = Tag(pursuers=2, evaders=1, obstacles=2)
 
@@ -91,7 +92,7 @@ def test_far_from_the_origin(spread):
 
 def test_a_whisper_of_a_velocity(tmp_path):
     """At v = 0 the paper's frame is the world's; at any other speed it follows the velocity, be it 1e-30."""
-    config = PolicyConfig(width=8, depth=1, heads=2, axis="velocity", rest="global")
+    config = policy_of(width=8, depth=1, heads=2, axis="velocity", rest="global")
     folder = save_small(tmp_path / "paper", Spread(agents=2), config=config)
     policies = load_runtime(folder), legoswarm.load(folder)
     positions = np.array([[0.0, 0.0], [0.5, 0.2], [-0.3, 0.7]])
@@ -200,7 +201,7 @@ def test_damaged_descriptions(copy):
 
 def test_three_drones_in_a_millisecond_and_no_stalls(tmp_path):
     """Best of several: others take their share of the machine. A program of its own: tests check types all the time."""
-    usual = save_small(tmp_path / "usual", TAG, config=PolicyConfig())
+    usual = save_small(tmp_path / "usual", TAG, config=policy_of())
     command = [sys.executable, "-m", "legoswarm.deploy.runtime", usual, "--team", "2", "1", "2", "--calls", "1000"]
     seen = []
     for _ in range(5):
