@@ -19,6 +19,7 @@ from legoswarm.learn.rollout import Transition, collect, reset_worlds
 from legoswarm.policies.lego import LegoPolicy
 from legoswarm.policies.networks.roles import Policies, make_policies
 from legoswarm.policies.policy import POLICIES, Policy
+from legoswarm.policies.saved.description import check_slots
 from legoswarm.tasks.task import TASKS, State, Task
 
 Tree = TypeVar("Tree")
@@ -41,6 +42,7 @@ class TrainConfig:
         algorithm = tuned_algorithm("mappo", self.policy) if self.algorithm is None else self.algorithm
         object.__setattr__(self, "algorithm", algorithm)
         algorithm.check(self.policy)
+        check_slots(self.task.layout.slots)
         envs, rollout = algorithm.envs, algorithm.rollout
         if not self.batch <= self.steps < 2**31 * self.batch:
             raise ValueError(f"{self.steps} steps are not one to 2^31 batches of {envs} envs x {rollout} steps")
