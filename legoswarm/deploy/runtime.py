@@ -18,8 +18,10 @@ import numpy as np
 from legoswarm.architecture import JOINT
 from legoswarm.deploy.actor import Affine, NumpyActors, NumpyAttention
 from legoswarm.files import FileError, check_array, read_arrays
-from legoswarm.policies.saved.description import Description, find_policy, read_description, unusable
+from legoswarm.policies.saved.description import Description, find_policy, read_description
 from legoswarm.policies.saved.look import look
+
+ENCODERS = ("attention", "deepsets", JOINT)
 
 
 class Runtime:
@@ -60,8 +62,10 @@ def load_runtime(name: str | Path, seed: int | None = None) -> Runtime:
     weights, about = find_policy(name)
     description = read_description(about)
     config = description.config
-    if config.policy != "lego" or config.encoder not in ("attention", "deepsets", JOINT):
-        raise unusable(about, f"{config.policy} with the encoder {config.encoder} needs JAX; only lego runs without")
+    if config.policy != "lego":
+        raise FileError(f"{about} describes a {config.policy} policy, but without JAX only lego policies act")
+    if config.encoder not in ENCODERS:
+        raise FileError(f"{about} names the encoder {config.encoder!r}; without JAX there are {', '.join(ENCODERS)}")
     at = description.at(seed)
     arrays = _Arrays(weights, len(description.seeds), at)
     actors = _read_actors(arrays, description)
@@ -167,19 +171,29 @@ def time_calls(
 
 
 def main() -> None:
-    """Measure how long acting takes."""
+    """Measure how long acting takes, as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m legoswarm.deploy.runtime", description="Measure acting.")
     parser.add_argument("policy", metavar="POLICY", help="a run, a policy file or zoo:NAME")
     parser.add_argument("--team", type=int, nargs="+", metavar="N", help="entities of each role (default: as trained)")
     parser.add_argument("--calls", type=int, default=20_000, metavar="N", help="how often (default: 20000)")
     args = parser.parse_args()
-    runtime = load_runtime(args.policy)
-    team = args.team or runtime.description.layout.slots
+    try:
+        _measure(args.policy, args.team, args.calls)
+    except (FileError, ValueError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+
+
+def _measure(policy: str, team: Sequence[int] | None, calls: int) -> None:
+    """Print how long acting takes."""
+    runtime = load_runtime(policy)
+    team = team or runtime.description.layout.slots
+    if len(team) != len(runtime.roles) or min(*team, calls - 1) < 0:
+        raise ValueError(f"--team needs a number for each of {', '.join(runtime.roles)}, and --calls at least 1")
     words = ", ".join(f"{count} {role}" for role, count in zip(runtime.roles, team, strict=True))
-    print(f"{words}: {args.calls} calls")
+    print(f"{words}: {calls} calls")
     # What the second line lacks of the first, the machine spent on something else.
     for name, clock in (("wall clock", time.perf_counter), ("processor time", time.thread_time)):
-        seconds = time_calls(runtime, team, args.calls, clock)
+        seconds = time_calls(runtime, team, calls, clock)
         middle, high, most = (1e3 * np.quantile(seconds, share) for share in (0.5, 0.99, 1.0))
         print(f"{name}: median {middle:.3f} ms, 99 % below {high:.3f} ms, longest {most:.3f} ms")
 
