@@ -30,7 +30,7 @@ class Train:
     policy: str = argument("lego", ", ".join(POLICIES.names()))
     algorithm: str = argument("mappo", ", ".join(ALGORITHMS.names()))
     resume: str | None = argument(None, "go on with this run; nothing else may be given", metavar="RUN")
-    warm: str | None = argument(None, "begin with the policy of a run, a policy file or zoo:NAME", flag="--from")
+    warm: str | None = argument(None, "begin with that of a run, a file or zoo:NAME", flag="--from", metavar="POLICY")
     out: Path | None = argument(None, "folder of the run (default: runs/TASK-POLICY)")
     seeds: int = argument(1, "how many seeds, side by side in one program")
     seed: int = argument(0, "the first seed", type=random_seed)
