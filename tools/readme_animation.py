@@ -99,7 +99,8 @@ class Panel:
         style: Any = {"width": 0.008, "head_width": 0.055, "length_includes_head": True, "color": GREY, "zorder": 1}
         for name, axis in zip("xy", matrix.T, strict=True):
             axes.add_patch(FancyArrow(corner[0], corner[1], 0.26 * axis[0], 0.26 * axis[1], **style))
-            axes.text(*(corner + 0.34 * axis), name, fontsize=8, color=GREY, ha="center", va="center")
+            x, y = corner + 0.34 * axis
+            axes.text(x, y, name, fontsize=8, color=GREY, ha="center", va="center")
 
     def show(self, frame: int) -> None:
         """Move everybody to a frame."""
@@ -134,6 +135,10 @@ def main() -> None:
     sample = Image.fromarray(np.concatenate([np.asarray(frame) for frame in frames[:: 2 * BETWEEN]]))
     palette = sample.quantize(128, dither=Image.Dither.NONE)
     still = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    colours = np.array(palette.getpalette()).reshape(-1, 3)
+    colours[still[0].getpixel((0, 0))] = 255  # quantizing leaves the background not quite white
+    for frame in still:
+        frame.putpalette(colours.ravel().tolist())
     durations = [1000 // FPS] * (len(still) - 1) + [HOLD * 1000 // FPS]
     still[0].save(OUT, save_all=True, append_images=still[1:], duration=durations, loop=0, optimize=False)
     print(f"{OUT}: {len(still)} frames, {OUT.stat().st_size / 1e6:.2f} MB; {note}")
