@@ -339,6 +339,7 @@ def test_an_option_of_another_policy_task_or_algorithm_is_refused_by_name(cli):
         ("train spread --policy mappo --heads 4", "the policy mappo has no option --heads", "spread --policy mappo"),
         ("train --heads=4 spread --policy=mappo", "the policy mappo has no option --heads=4", "spread --policy mappo"),
         ("train tag --agents 3", "the task tag has no option --agents", "tag"),
+        ("train tag --algorithm masac --lam 1", "the algorithm masac has no option --lam", "tag --algorithm masac"),
         ("bench --policies pic lego --rest global", "the policy pic has no option --rest", "--policies pic"),
         ("train spread --colour blue", "unrecognized arguments: --colour blue", "spread"),
     ):
