@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import math
 import numbers
 import pkgutil
 import reprlib
@@ -21,6 +20,7 @@ from typing import Any, Generic, TypeVar
 
 Config = TypeVar("Config")
 Thing = TypeVar("Thing")
+Given = TypeVar("Given")
 
 
 def option(
@@ -47,7 +47,8 @@ def check_fields(config: Any) -> None:
     """Refuse a configuration with a field of the wrong type, or outside the limits of its option."""
     kinds = field_kinds(type(config))
     for field in dataclasses.fields(config):
-        value, kind, limits = getattr(config, field.name), kinds[field.name], field.metadata
+        value: Any = getattr(config, field.name)
+        kind, limits = kinds[field.name], field.metadata
         if value is None and kind.optional:
             continue
         if kind.many != isinstance(value, tuple | list) or not all(
@@ -112,7 +113,7 @@ _WORDS = {int: "a whole number", float: "a finite number", str: "a word", bool: 
 def _fits(value: Any, base: type) -> bool:
     """Tell whether a value is of a type; an integer is a number too, a boolean is not, infinity neither."""
     if base is float and isinstance(value, numbers.Real):
-        return not isinstance(value, bool) and abs(value) <= sys.float_info.max and not math.isnan(value)
+        return not isinstance(value, bool) and abs(value) <= sys.float_info.max  # pyright: ignore
     if base is int and isinstance(value, numbers.Integral):
         return not isinstance(value, bool)
     return isinstance(value, base) and isinstance(value, bool) == (base is bool)
@@ -161,10 +162,11 @@ class Registry(Generic[Thing]):
         self._things: dict[str, Thing] = {}
         self._homes: dict[str, str] = {}
 
-    def register(self, thing: Any, name: str | None = None, home: str | None = None) -> Any:
+    def register(self, thing: Given, name: str | None = None, home: str | None = None) -> Given:
         """Make a class known by its `name`, or a builder by the name given; usable as a decorator."""
-        name = thing.name if name is None else name
-        self._things[name], self._homes[name] = thing, thing.__module__ if home is None else home
+        each: Any = thing
+        known: str = each.name if name is None else name
+        self._things[known], self._homes[known] = each, each.__module__ if home is None else home
         return thing
 
     def names(self) -> list[str]:

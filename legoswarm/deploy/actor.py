@@ -7,7 +7,7 @@ of all roles side by side, heads as an axis. Axes: hands, controlled roles, role
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -21,6 +21,7 @@ HAND_SIGNS = np.array([[1, 1], [1, -1]], np.float32)  # turn a right-handed fram
 FEATURE_SIGNS = HAND_SIGNS[:, [0, 1, 0, 1]]
 TURNS = np.array([[1, 0, 0, 1], [0, -1, 1, 0]], np.float32)  # x @ TURNS is the frame [x, J x], row by row
 WORLD_AXES = np.eye(2, dtype=np.float32)
+Chosen: TypeAlias = tuple[AnyArray, AnyArray, AnyArray]  # positions, velocities and weights of others
 
 
 class Affine(NamedTuple):
@@ -51,6 +52,29 @@ class NumpyAttention(NamedTuple):
         return x + np.maximum(np.add.reduce(mixed @ self.sigma.weight, axis=-3) + self.sigma.bias, 0.0)
 
 
+def mask_nearest(count: int, position: AnyArray, velocity: AnyArray, weight: AnyArray) -> Chosen:
+    """Set the weight of others to 0 if `count` others of their role are seen closer to the agent."""
+    square = np.where(weight > 0, np.vecdot(position, position), np.inf)
+    closer = (square[..., :, None] > square[..., None, :]).astype(np.float32)
+    return position, velocity, weight * (np.add.reduce(closer, axis=-1) < count).astype(np.float32)
+
+
+def gather_nearest(count: int, position: AnyArray, velocity: AnyArray, weight: AnyArray) -> Chosen:
+    """Drop the others that `mask_nearest` masks, so that no more are encoded than count.
+
+    All that are as far away as the last one stay, so that the outcome does not depend on their order.
+    """
+    if weight.shape[-1] <= count:
+        return position, velocity, weight
+    square = np.where(weight > 0, np.vecdot(position, position), np.inf)
+    far = square > np.partition(square, count - 1, axis=-1)[..., count - 1 : count]
+    weight = np.where(far, 0, weight)
+    most = max(int(np.count_nonzero(weight, axis=-1).max()), 1)
+    first = np.argpartition(weight == 0, most - 1, axis=-1)[..., :most]
+    position, velocity = (np.take_along_axis(x, first[..., None], axis=-2) for x in (position, velocity))
+    return position, velocity, np.take_along_axis(weight, first, axis=-1)
+
+
 class NumpyActors(NamedTuple):
     """The weights of the actors of all controlled roles."""
 
@@ -68,15 +92,20 @@ class NumpyActors(NamedTuple):
         others_position: Float[AnyArray, "_ _ agents others 2"],
         others_velocity: Float[AnyArray, "_ _ _ others 2"],
         mask: Bool[AnyArray, "controlled roles agents others"],
+        gather: bool = True,
     ) -> Float[AnyArray, "controlled agents 2"]:
-        """Return the mean action of each agent in the world frame, not yet limited."""
+        """Return the mean action of each agent in the world frame, not yet limited.
+
+        Of each role the `config.nearest` others are encoded; with `gather` the rest is dropped instead of masked.
+        """
         weight = mask.astype(np.float32)
         count = np.add.reduce(weight, axis=-1)
         total = np.add.reduce(others_position * weight[..., None], axis=(1, 3))
         to_centroid = total / (np.add.reduce(count, axis=1)[..., None] + 1)
         frame = _frame(config, velocity, others_position, weight, to_centroid)
         if config.nearest:
-            weight = weight * _among_nearest(config.nearest, others_position, mask)
+            choose, seen = gather_nearest if gather else mask_nearest, (others_position, others_velocity, weight)
+            others_position, others_velocity, weight = choose(config.nearest, *seen)
             count = np.add.reduce(weight, axis=-1)
         hands = HAND_SIGNS[: config.hands, None, None]
         own = (velocity[..., None, :] @ frame)[..., 0, :] * hands
@@ -143,15 +172,6 @@ class NumpyActors(NamedTuple):
         x = self._deeper(x, there)
         own = [[weight[:, at : at + 1] * (at == role) for at in roles] for role in roles]
         return x, np.concatenate([np.concatenate([nobody, *row], axis=-1) for row in own], axis=1), x[:, :, 0, :, 0]
-
-
-def _among_nearest(
-    count: int, position: Float[AnyArray, "_ _ agents others 2"], mask: Bool[AnyArray, "controlled roles agents others"]
-) -> Float[AnyArray, "controlled roles agents others"]:
-    """1 for who has less than `count` others of its role seen closer to the agent."""
-    square = np.where(mask, np.vecdot(position, position), np.inf)
-    closer = (square[..., :, None] > square[..., None, :]).astype(np.float32)
-    return (np.add.reduce(closer, axis=-1) < count).astype(np.float32)
 
 
 def _frame(

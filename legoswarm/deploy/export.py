@@ -72,8 +72,8 @@ def _record(recorder: Any, runtime: Runtime, own: int) -> bytes:
     mask = (roles == np.arange(len(runtime.roles))[:, None, None]) & visible & (number != agents[:, None])
     actor = _one(runtime.actors, own)
     with np.errstate(all="ignore"):  # the examples that symbols carry mean nothing
-        actions = actor(about.config, mine[None], relative[None, None], velocity[None, None, None], mask[None])
-        actions = about.limit(actions)[0]
+        seen = mine[None], relative[None, None], velocity[None, None, None], mask[None]
+        actions = about.limit(actor(about.config, *seen, gather=False))[0]  # how many to gather is no part of a graph
     facts = {"roles": list(runtime.roles), "role": runtime.roles[own], "limit": str(about.limit), "task": about.task}
     facts["seed"] = runtime.seed
     texts = {name: fact if isinstance(fact, str) else json.dumps(fact) for name, fact in facts.items()}

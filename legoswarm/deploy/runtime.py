@@ -21,6 +21,8 @@ from legoswarm.policies.lego import LegoPolicy
 from legoswarm.policies.saved.description import Description, find_policy, read_description, unusable
 from legoswarm.policies.saved.look import look
 
+ENCODERS = ("attention", "deepsets", "joint")
+
 
 class Runtime:
     """A trained policy that acts for a whole team, as `legoswarm.Swarm` does; `load_runtime` makes it."""
@@ -51,7 +53,7 @@ class Runtime:
         """
         seen, order = look(self.description.layout, positions, velocities, roles, visible)
         with np.errstate(all="ignore"):  # actions that are not finite are refused
-            actions = self.description.limit(self.actors(self.description.config, *seen[1:]))
+            actions = self.description.limit(self.actors(self.description.config, *seen[1:]))  # pyright: ignore
         return order.join(actions)
 
 
@@ -61,14 +63,14 @@ def load_runtime(name: str | Path, seed: int | None = None) -> Runtime:
     description = read_description(about)
     config = description.config
     if not isinstance(config, LegoPolicy):
-        raise unusable(about, f"{config.name} needs JAX; only lego runs without")
-    if config.encoder not in ("attention", "deepsets", "joint"):
-        raise unusable(about, f"the encoder {config.encoder} needs JAX")
+        raise FileError(f"{about} describes a {config.name} policy, but without JAX only lego policies act")
+    if config.encoder not in ENCODERS:
+        raise FileError(f"{about} names the encoder {config.encoder!r}; without JAX there are {', '.join(ENCODERS)}")
     if config.encoder != "deepsets" and config.width % config.heads:
         raise unusable(about, f"the width ({config.width}) must be a multiple of the heads ({config.heads})")
     if description.layout.dimension != 2:
-        raise unusable(
-            about, f"the runtime without JAX is planar, and space has {description.layout.dimension} dimensions"
+        raise FileError(
+            f"{about} is of {description.layout.dimension} dimensions; without JAX policies act in the plane"
         )
     at = description.at(seed)
     arrays = _Arrays(weights, len(description.seeds), at)
@@ -176,19 +178,29 @@ def time_calls(
 
 
 def main() -> None:
-    """Measure how long acting takes."""
+    """Measure how long acting takes, as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m legoswarm.deploy.runtime", description="Measure acting.")
     parser.add_argument("policy", metavar="POLICY", help="a run, a policy file or zoo:NAME")
     parser.add_argument("--team", type=int, nargs="+", metavar="N", help="entities of each role (default: as trained)")
     parser.add_argument("--calls", type=int, default=20_000, metavar="N", help="how often (default: 20000)")
     args = parser.parse_args()
-    runtime = load_runtime(args.policy)
-    team = args.team or runtime.description.layout.slots
+    try:
+        _measure(args.policy, args.team, args.calls)
+    except (FileError, ValueError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+
+
+def _measure(policy: str, team: Sequence[int] | None, calls: int) -> None:
+    """Print how long acting takes."""
+    runtime = load_runtime(policy)
+    team = team or runtime.description.layout.slots
+    if len(team) != len(runtime.roles) or min(*team, calls - 1) < 0:
+        raise ValueError(f"--team needs a number for each of {', '.join(runtime.roles)}, and --calls at least 1")
     words = ", ".join(f"{count} {role}" for role, count in zip(runtime.roles, team, strict=True))
-    print(f"{words}: {args.calls} calls")
+    print(f"{words}: {calls} calls")
     # What the second line lacks of the first, the machine spent on something else.
     for name, clock in (("wall clock", time.perf_counter), ("processor time", time.thread_time)):
-        seconds = time_calls(runtime, team, args.calls, clock)
+        seconds = time_calls(runtime, team, calls, clock)
         middle, high, most = (1e3 * np.quantile(seconds, share) for share in (0.5, 0.99, 1.0))
         print(f"{name}: median {middle:.3f} ms, 99 % below {high:.3f} ms, longest {most:.3f} ms")
 

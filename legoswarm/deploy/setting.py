@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
+from legoswarm.configs import option
 from legoswarm.deploy.plan import Plan
 from legoswarm.deploy.safety import Obstacles, Plane, Rules
 from legoswarm.deploy.units import Chase
@@ -17,9 +18,9 @@ class Setting:
     """The roles, sizes, rules and plan that all flights of one experiment share."""
 
     roles: tuple[str, ...] = ("pursuer", "pursuer", "evader")
-    obstacle_radius: float = 0.05  # m; the paper's have a diameter of 0.1 m, less than in training
-    scale: float = 1.5  # m for each unit of the task
-    stretch: float = 5.0  # s for each second of the task
+    obstacle_radius: float = option(0.05, "physical radius of obstacles, m; the paper's, less than in training")
+    scale: float = option(1.5, "metres for each unit of the task")
+    stretch: float = option(5.0, "seconds for each second of the task")
     protocol: str = "paper"
     rules: Rules = dataclasses.field(default_factory=Rules)
     plan: Plan = dataclasses.field(default_factory=Plan)

@@ -121,7 +121,7 @@ def resized(task: Task, agents: Sequence[int] | None = None, teams: Sequence[str
 
 
 def format_table(rows: list[dict[str, Any]]) -> str:
-    """Return rows for people: a line for each team size, the first figure with its spread and worst seed, then the others."""
+    """Return a table for people: a line for each team size, the first figure with its spread and worst seed."""
     groups: dict[tuple[int, ...], list[dict[str, Any]]] = {}
     sizes = [name for name, value in rows[0].items() if isinstance(value, int) and name not in ("seed", "episodes")]
     for row in rows:

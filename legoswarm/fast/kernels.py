@@ -26,8 +26,8 @@ def power_of_two(size: int) -> bool:
 def over_samples(kernel: Callable[..., None], rank: int, samples: int, last: int, *arrays: Array) -> Array:
     """Run a kernel over all leading axes of some arrays, so many samples in each program.
 
-    `rank` is the number of a sample's own axes in the first array; the result is like that array, but `last` is the size
-    of its last axis. A vmap adds a leading axis instead of a batch of kernels: each program would hold one sample then.
+    `rank` is the number of a sample's own axes in the first array; the result is like that array, but `last` is the
+    size of its last axis. A vmap adds a leading axis, not a batch of kernels: each program would hold one sample then.
     """
 
     @jax.custom_batching.custom_vmap

@@ -1,7 +1,7 @@
 """One switch for everything that exists only for speed: the environment variable LEGOSWARM_FAST.
 
-`LEGOSWARM_FAST=kernels=plain,programs=off` takes the plain counterpart of two fast paths; a path that is not named takes
-its default. docs/speed.md says what each of them gains.
+`LEGOSWARM_FAST=kernels=plain,programs=off` takes the plain counterpart of two fast paths; a path that is not named
+takes its default. docs/speed.md says what each of them gains.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ PATHS = {
 
 def switch(path: str, default: str) -> str:
     """Return which way of a path to take: the default, unless LEGOSWARM_FAST says otherwise."""
-    chosen = dict(word.partition("=")[::2] for word in os.environ.get(VARIABLE, "").split(",") if word)
+    words = [word.partition("=") for word in os.environ.get(VARIABLE, "").split(",") if word]
+    chosen = {name: value for name, _, value in words}
     for name, value in chosen.items():
         if value not in PATHS.get(name, ()):
             known = "; ".join(f"{name}={'|'.join(values)}" for name, values in PATHS.items())

@@ -71,7 +71,7 @@ def centroid_offset(seen: Entities) -> Float[Array, " dim"]:
 
 
 def third_moment(seen: Entities) -> Float[Array, " dim"]:
-    """Return e_i, the mean of r_j weighted by |r_j|^2 over what the agent sees: a direction that is not the centroid's."""
+    """Return e_i, the mean of what the agent sees weighted by |r_j|^2: a direction that is not the centroid's."""
     weight = seen.mask.astype(seen.position.dtype) * (seen.position * seen.position).sum(-1)
     return (seen.position * weight[:, None]).sum(0) / jnp.maximum(weight.sum(), TINY * TINY)
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.networks.team import Actors, decide, world_actions
 from legoswarm.scene import Scene
 from legoswarm.tasks.task import State, Task
@@ -52,16 +53,21 @@ def collect(task: Task, actors: Actors, state: State, key: PRNGKeyArray, steps: 
     return jax.lax.scan(step, state, jax.random.split(key, steps))
 
 
+def draw(actors: Actors, scene: Scene, key: PRNGKeyArray) -> tuple[dict[str, Decision], dict[str, Array]]:
+    """Draw an action of every agent in its frame; also return the decisions, by role as well."""
+    decisions, local = decide(actors, scene), {}
+    for (role, decision), key_role in zip(decisions.items(), jax.random.split(key, len(decisions)), strict=True):
+        keys = jax.random.split(key_role, len(decision.mean))
+        local[role] = jax.vmap(lambda d, k: d.sample(k))(decision, keys)
+    return decisions, local
+
+
 def _step_world(
     task: Task, actors: Actors, state: State, key_act: PRNGKeyArray, key_reset: PRNGKeyArray
 ) -> tuple[State, Transition]:
     scene = task.scene(state)
-    decisions = decide(actors, scene)
-    local, log_prob = {}, {}
-    for (role, decision), key in zip(decisions.items(), jax.random.split(key_act, len(decisions)), strict=True):
-        keys = jax.random.split(key, len(decision.mean))
-        local[role] = jax.vmap(lambda d, k: d.sample(k))(decision, keys)
-        log_prob[role] = jax.vmap(lambda d, a: d.log_prob(a))(decision, local[role])
+    decisions, local = draw(actors, scene, key_act)
+    log_prob = {role: jax.vmap(lambda d, a: d.log_prob(a))(decisions[role], local[role]) for role in decisions}
     action = world_actions(task.layout, decisions, local)
     after = task.step(state, action)
     terminated, truncated = task.terminated(after), after.time >= task.horizon

@@ -43,7 +43,7 @@ class ValueNorm(eqx.Module):
 
 
 def by_size(values: Float[Array, "*n members"], mask: Bool[Array, "*n members"]) -> Float[Array, " sizes"]:
-    """Return means over the agents that exist, for each number of them in a world; of sizes that are not there, zero."""
+    """Return means over the agents that exist, for each number of them in a world; zero for other numbers."""
     weight = mask.astype(values.dtype)
     here = jax.nn.one_hot(mask.sum(-1), mask.shape[-1] + 1, dtype=values.dtype)
     total, count = (

@@ -19,6 +19,7 @@ from legoswarm.learn.rollout import Transition, collect, reset_worlds
 from legoswarm.policies.lego import LegoPolicy
 from legoswarm.policies.networks.roles import Policies, make_policies
 from legoswarm.policies.policy import POLICIES, Policy
+from legoswarm.policies.saved.description import check_slots
 from legoswarm.tasks.task import TASKS, State, Task
 
 Tree = TypeVar("Tree")
@@ -32,16 +33,17 @@ class TrainConfig:
     """
 
     task: Task
-    policy: Policy = LegoPolicy()
+    policy: Policy = dataclasses.field(default_factory=LegoPolicy)
     algorithm: Any = None  # an Algorithm
     steps: int = option(2_000_000, "environment steps for each seed")
     runaway: float = option(1e3, "coordinate beyond which an agent has left the task for good: its seed has diverged")
 
     def __post_init__(self) -> None:
-        if self.algorithm is None:
-            object.__setattr__(self, "algorithm", tuned_algorithm("mappo", self.policy))
-        self.algorithm.check(self.policy)
-        envs, rollout = self.algorithm.envs, self.algorithm.rollout
+        algorithm = tuned_algorithm("mappo", self.policy) if self.algorithm is None else self.algorithm
+        object.__setattr__(self, "algorithm", algorithm)
+        algorithm.check(self.policy)
+        check_slots(self.task.layout.slots)
+        envs, rollout = algorithm.envs, algorithm.rollout
         if not self.batch <= self.steps < 2**31 * self.batch:
             raise ValueError(f"{self.steps} steps are not one to 2^31 batches of {envs} envs x {rollout} steps")
         if not self.runaway > 0:
@@ -88,7 +90,9 @@ def configure(
         chosen = POLICIES.make(policy, **{**method.needs, **given[1]})
     else:
         chosen = dataclasses.replace(policy, **given[1])
-    more = {name: value for name, value in (("steps", steps), ("runaway", runaway)) if value is not None}
+    more: dict[str, Any] = {
+        name: value for name, value in (("steps", steps), ("runaway", runaway)) if value is not None
+    }
     return TrainConfig(chosen_task, chosen, tuned_algorithm(algorithm, chosen, **given[2]), **more)
 
 

@@ -13,7 +13,7 @@ from legoswarm.policies.policy import POLICIES, Attentive, Framed, Policy
 @POLICIES.register
 @dataclasses.dataclass(frozen=True)
 class LegoPolicy(Attentive, Framed):
-    """The paper's actor; by default with the critic of pairs, which is better at every size (results/studies/beyond)."""
+    """The paper's actor, by default with the critic of pairs, which is better at every size."""
 
     name: ClassVar[str] = "lego"
     label: ClassVar[str] = "LEGO-MAPPO"

@@ -28,8 +28,8 @@ class Policy:
     width: int = option(64, "features of every layer", low=1, high=4096)
     critic: str = option(
         "full",
-        "full: the policy's own, of the whole state; pairs: messages between all pairs of entities; none: the algorithm "
-        "has its own",
+        "full: the policy's own, of the whole state; pairs: messages between all pairs of entities; none: the "
+        "algorithm has its own",
         among=("full", "pairs", "none"),
     )
     leash: float = option(

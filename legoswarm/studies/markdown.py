@@ -13,7 +13,7 @@ import numpy as np
 from legoswarm.evaluate.statistics import mean_interval
 from legoswarm.files import FileError, write_bytes
 from legoswarm.studies import paper
-from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, decide
+from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, judge
 from legoswarm.studies.results import Results
 from legoswarm.studies.rules import seconds
 
@@ -178,10 +178,10 @@ def times(results: Results) -> str:
 
 def claims(results: Results) -> str:
     """Return the paper's claims and what the results say of each."""
-    found = [(claim, decide(claim, results)[0]) for claim in CLAIMS]
-    holds, fails, undecided = (sum(one == verdict for _, one in found) for verdict in (HOLDS, FAILS, OPEN))
+    found = [(claim, judge(claim, results)[0]) for claim in CLAIMS]
+    holds, fails, unjudged = (sum(one == verdict for _, one in found) for verdict in (HOLDS, FAILS, OPEN))
     rows = [[claim.text, f"**{verdict}**" if verdict == FAILS else verdict, claim.study] for claim, verdict in found]
-    facts = f"Of {len(found)} claims {holds} hold, {fails} do not hold and {undecided} are not decided."
+    facts = f"Of {len(found)} claims {holds} hold, {fails} do not hold and {unjudged} are not judged."
     return f"{facts}\n\n{_lines([['claim of the paper', 'here', 'study'], *rows])}"
 
 

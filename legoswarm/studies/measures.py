@@ -18,7 +18,7 @@ from legoswarm.policies.networks.roles import make_policies
 from legoswarm.policies.networks.team import Actors
 from legoswarm.policies.saved.act import Swarm, load
 from legoswarm.policies.saved.file import load_policy
-from legoswarm.studies.failure import KINDS, Failing
+from legoswarm.studies.failure import KINDS, failing
 from legoswarm.studies.part import Measure, Scale
 from legoswarm.tasks.tag import Tag
 from legoswarm.tasks.task import Task
@@ -77,9 +77,9 @@ def agent_failure(trials: int = 3) -> Measure:
         rows = [
             {"failure": kind, **row}
             for kind in KINDS
-            for row in rows_of(Failing(task, kind), actors, file.seeds, scale.episodes, EPISODE_SEED)
+            for row in rows_of(failing(task, kind), actors, file.seeds, scale.episodes, EPISODE_SEED)
         ]
-        kept = Failing(task, "kept")
+        kept = failing(task, "kept")
         failed = {"entity": 0, "step": kept.at}
         records = [
             {**_record(f"trial {number}", task, trial), "failed": failed}

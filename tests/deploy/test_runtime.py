@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,10 @@ from safetensors.numpy import save as save_tensors
 from saved import save_small, small_policy
 
 import legoswarm
-from legoswarm.deploy.runtime import load_runtime
+from legoswarm.deploy.runtime import Runtime, load_runtime, main
 from legoswarm.files import FileError
 from legoswarm.policies.saved.file import save_policy
+from legoswarm.policies.saved.look import look
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
@@ -189,11 +191,63 @@ def test_damaged_descriptions(copy):
     about = json.loads(path.read_text())
     path.write_text(json.dumps(about)[:-5])
     refused(copy, "policy.json is damaged: it is not valid JSON")
-    for field, value in (("width", 0), ("axis", "up"), ("policy", "mappo"), ("encoder", "own")):
+    for field, value in (("width", 0), ("axis", "up")):
         path.write_text(json.dumps({**about, "policy": {**about["policy"], field: value}}))
         refused(copy, "policy.json is not a usable policy description")
     path.unlink()
     refused(copy, "policy.json does not exist")
+
+
+def test_policies_that_need_jax_are_refused_for_that_reason(copy):
+    path = copy / "policy.json"
+    about = json.loads(path.read_text())
+    for change, why in (
+        ({"policy": "mappo"}, "describes a mappo policy, but without JAX only lego policies act$"),
+        ({"encoder": "own"}, "names the encoder 'own'; without JAX there are attention, deepsets, joint$"),
+    ):
+        path.write_text(json.dumps({**about, "policy": {**about["policy"], **change}}))
+        refused(copy, why)
+
+
+# The nearest
+
+
+def test_only_the_nearest_are_encoded():
+    """Gathering them gives what masking all others gives, for far less memory."""
+    many = ["agent"] * 100 + ["landmark"] * 100
+    scenes = np.random.default_rng(0).uniform(-1, 1, (5, 2, 200, 2))
+    scenes[0] = scenes[0].round(1)  # ties
+    scenes[1] = 0.5  # nothing but ties
+    policy = load_runtime("zoo:spread")
+    peaks = []
+    for nearest in (0, 3):
+        config = dataclasses.replace(policy.description.config, nearest=nearest)
+        runtime = Runtime(dataclasses.replace(policy.description, config=config), policy.actors, policy.seed)
+        tracemalloc.start()
+        runtime.act(*scenes[-1], many)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 0.2 * peaks[0]
+    for scene in scenes:
+        seen, _ = look(policy.description.layout, *scene, many, np.random.default_rng(1).uniform(size=(100, 200)) < 0.5)
+        with np.errstate(all="ignore"):
+            gathered, masked = (policy.actors(config, *seen[1:], gather=gather) for gather in (True, False))
+        np.testing.assert_allclose(gathered, masked, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["paper", "sets-max", "joint-max"])
+def test_ties_do_not_depend_on_the_order(name):
+    """Of eight others at exactly one distance none comes before another, though fewer are to be encoded."""
+    runtime = load_runtime(case(name).path)
+    corners = [(x, y) for x in (-0.7, 0.7) for y in (-0.2, 0.2)]
+    far = (1.5, 1.1)  # so that the centroid is not where the agent is
+    positions = np.array([(0.0, 0.0), *corners, *(corner[::-1] for corner in corners), far])
+    velocities, roles = np.random.default_rng(0).normal(size=positions.shape), [runtime.roles[0]] * 10
+    first = runtime.act(positions, velocities, roles)[0]
+    for seed in range(5):
+        order = np.r_[0, 1 + np.random.default_rng(seed).permutation(9)]
+        found = runtime.act(positions[order], velocities[order], roles)[0]
+        np.testing.assert_allclose(found, first, atol=1e-5)
 
 
 # Speed
@@ -213,6 +267,26 @@ def test_three_drones_in_a_millisecond_and_no_stalls(tmp_path):
         if median < 1 and longest < 5:
             return
     pytest.fail(f"medians and longest calls of {seen} ms")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["nowhere"], "nowhere does not exist"),
+        (["zoo:tag", "--team", "2", "1"], "--team needs a number for each of pursuer, evader, obstacle"),
+        (["zoo:tag", "--team", "2", "1", "-1"], "--team needs a number for each of"),
+        (["zoo:tag", "--team", "0", "0", "1"], "there is nobody to act for"),
+        (["zoo:tag", "--calls", "0"], "--calls at least 1"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_sentence(words, why, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["runtime", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr().err
+    assert end.value.code == 2
+    assert said.count("\n") == 1
+    assert why in said
 
 
 def test_one_seed_alone(tmp_path):

@@ -1,7 +1,7 @@
 """Encoders of observations, by name.
 
-An encoder is a module with `__call__(view) -> (width,)`, built by `build(policy, layout, *, absolute, key)`. It must not
-depend on the order of the entities of a role, and must ignore those that are masked.
+An encoder is a module with `__call__(view) -> (width,)`, built by `build(policy, layout, *, absolute, key)`. It must
+not depend on the order of the entities of a role, and must ignore those that are masked.
 """
 
 from __future__ import annotations

@@ -35,16 +35,24 @@ class Decision(eqx.Module):
 
     def log_prob(self, local: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the log density of an action in the frame."""
-        before, change = local, 0.0
-        if self.squash:
-            share = jnp.clip(local / self.squash, -1 + 1e-6, 1 - 1e-6)
-            before, change = self.squash * jnp.arctanh(share), jnp.log1p(-share * share).sum()
+        before = self.squash * jnp.arctanh(self._share(local)) if self.squash else local
         z = (before - self.mean) * jnp.exp(-self.log_std)
-        return -0.5 * (z * z).sum() - self.log_std.sum() - len(z) / 2 * math.log(2 * math.pi) - change
+        return -0.5 * (z * z).sum() - self.log_std.sum() - len(z) / 2 * math.log(2 * math.pi) - self.log_slope(local)
+
+    def log_slope(self, local: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the log of how much the squash shrinks areas around an action in the frame: 0 for small actions."""
+        if not self.squash:
+            return jnp.zeros(())
+        share = self._share(local)
+        return (jnp.log1p(share) + jnp.log1p(-share)).sum()
 
     def entropy(self) -> Float[Array, ""]:
         """Return the entropy of the Gaussian, before it is squashed."""
         return self.log_std.sum() + len(self.mean) / 2 * (1 + math.log(2 * math.pi))
+
+    def _share(self, local: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return the action as a share of the bound, which rounding reaches but no inverse may."""
+        return jnp.clip(local / self.squash, -1 + 1e-6, 1 - 1e-6)
 
     def _squashed(self, z: Float[Array, "*n dim"]) -> Float[Array, "*n dim"]:
         return self.squash * jnp.tanh(z / self.squash) if self.squash else z

@@ -62,7 +62,7 @@ def orthogonalise(tree: Tree, *, key: PRNGKeyArray) -> Tree:
 
 
 def orthonormal(a: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """Return the columns of a tall matrix, made orthonormal one after the other (Gram and Schmidt); uniform if it is Gaussian.
+    """Return a tall matrix with orthonormal columns, by Gram and Schmidt; uniform if it was Gaussian.
 
     jnp.linalg.qr would do, but programs with its LAPACK calls sometimes never end on CPUs (jax 0.10.1).
     """

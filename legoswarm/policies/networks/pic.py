@@ -75,7 +75,7 @@ class PicCritic(eqx.Module):
 
 
 def nearest_first(view: View, layout: Layout) -> View:
-    """Return the view with the agents of each controlled role by distance, those that do not exist last; objects stay."""
+    """Return the view with the agents of each controlled role by distance, absent ones last; objects stay."""
 
     def by_distance(others: Entities) -> Entities:
         squared = (others.position * others.position).sum(-1)

@@ -43,7 +43,7 @@ class RolePolicy(eqx.Module):
 
 
 def over_members(one: Callable[..., Any], scenes: Scene, role: str, *rows: Any) -> Any:
-    """Call `one(scene, member, *row)` for every member of a role in every scene of a batch; `rows` are (batch, members)."""
+    """Call `one(scene, member, *row)` for every member of a role in a batch of scenes; `rows` are (batch, members)."""
     index = jnp.arange(scenes.layout.members(role))
     per_scene = jax.vmap(one, in_axes=(None, 0, *[0] * len(rows)))
     return jax.vmap(per_scene, in_axes=(0, None, *[0] * len(rows)))(scenes, index, *rows)

@@ -99,7 +99,7 @@ def check_slots(slots: Sequence[int]) -> None:
 
 
 def find_policy(name: str | Path) -> tuple[Path, Path]:
-    """Return the paths of weights and description of `zoo:NAME`, a run folder, or a .safetensors file with its .json beside it."""
+    """Return where weights and description of `zoo:NAME`, a run folder or a .safetensors file lie."""
     text = str(name)
     if text.startswith("zoo:"):
         zoo = Path(str(resources.files("legoswarm") / "zoo"))
