@@ -165,7 +165,10 @@ class Registry(Generic[Thing]):
         """Make a class known by its `name`, or a builder by the name given; usable as a decorator."""
         each: Any = thing
         known: str = each.name if name is None else name
-        self._things[known], self._homes[known] = each, each.__module__ if home is None else home
+        place: str = each.__module__ if home is None else home
+        if not place.startswith("legoswarm."):
+            self._all()  # the package's own come first: read later, they would take the name back
+        self._things[known], self._homes[known] = each, place
         return thing
 
     def names(self) -> list[str]:
