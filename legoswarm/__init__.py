@@ -14,41 +14,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from legoswarm.files import FileError as FileError
-    from legoswarm.learn.algorithms.mappo import MappoConfig as MappoConfig
-    from legoswarm.learn.defaults import mappo_config as mappo_config
-    from legoswarm.learn.defaults import policy_config as policy_config
+    from legoswarm.learn.algorithms.algorithm import ALGORITHMS as ALGORITHMS
     from legoswarm.learn.folder import RunConfig as RunConfig
     from legoswarm.learn.loop import resume_run as resume_run
     from legoswarm.learn.loop import start_run as start_run
     from legoswarm.learn.train import TrainConfig as TrainConfig
+    from legoswarm.learn.train import configure as configure
     from legoswarm.learn.train import make_train as make_train
-    from legoswarm.policies import PolicyConfig as PolicyConfig
-    from legoswarm.policies import register_encoder as register_encoder
-    from legoswarm.policies import register_policy as register_policy
+    from legoswarm.policies.encoders.encoder import register_view_encoder as register_view_encoder
+    from legoswarm.policies.encoders.role_wise import register_encoder as register_encoder
+    from legoswarm.policies.policy import POLICIES as POLICIES
     from legoswarm.policies.saved.act import Swarm as Swarm
     from legoswarm.policies.saved.act import load as load
-    from legoswarm.tasks import Spread as Spread
-    from legoswarm.tasks import Tag as Tag
-    from legoswarm.tasks import make_task as make_task
-    from legoswarm.tasks import register_task as register_task
+    from legoswarm.tasks.spread import Spread as Spread
+    from legoswarm.tasks.tag import Tag as Tag
+    from legoswarm.tasks.task import TASKS as TASKS
 
 _HOME = {
+    "ALGORITHMS": "legoswarm.learn.algorithms.algorithm",
     "FileError": "legoswarm.files",
-    "MappoConfig": "legoswarm.learn.algorithms.mappo",
-    "PolicyConfig": "legoswarm.policies",
+    "POLICIES": "legoswarm.policies.policy",
     "RunConfig": "legoswarm.learn.folder",
-    "Spread": "legoswarm.tasks",
+    "Spread": "legoswarm.tasks.spread",
     "Swarm": "legoswarm.policies.saved.act",
-    "Tag": "legoswarm.tasks",
+    "TASKS": "legoswarm.tasks.task",
+    "Tag": "legoswarm.tasks.tag",
     "TrainConfig": "legoswarm.learn.train",
+    "configure": "legoswarm.learn.train",
     "load": "legoswarm.policies.saved.act",
-    "make_task": "legoswarm.tasks",
     "make_train": "legoswarm.learn.train",
-    "mappo_config": "legoswarm.learn.defaults",
-    "policy_config": "legoswarm.learn.defaults",
-    "register_encoder": "legoswarm.policies",
-    "register_policy": "legoswarm.policies",
-    "register_task": "legoswarm.tasks",
+    "register_encoder": "legoswarm.policies.encoders.role_wise",
+    "register_view_encoder": "legoswarm.policies.encoders.encoder",
     "resume_run": "legoswarm.learn.loop",
     "start_run": "legoswarm.learn.loop",
 }

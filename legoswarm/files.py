@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -40,6 +41,19 @@ def write_bytes(path: Path, data: bytes) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write readable JSON."""
     write_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def finite(value: Any, digits: int | None = None) -> Any:
+    """Return a value as JSON knows it: arrays as lists, None for what is not finite, rounded to so many digits."""
+    if isinstance(value, dict):
+        return {name: finite(each, digits) for name, each in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [finite(each, digits) for each in (value.tolist() if isinstance(value, np.ndarray) else value)]
+    if isinstance(value, float | np.floating):
+        if not math.isfinite(value):
+            return None
+        return float(value) if digits is None else round(float(value), digits)
+    return value
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Limit:
 
     @staticmethod
     def parse(text: str) -> Limit:
-        """`none`, `disc:8` or `box:1`."""
+        """Read `none`, `disc:8` or `box:1`."""
         kind, _, size = text.partition(":")
         if (kind == "none") == bool(size):
             raise ValueError(f"the action limit must be none, disc:SIZE or box:SIZE, not {text!r}")
@@ -43,8 +43,8 @@ class Limit:
     def __str__(self) -> str:
         return self.kind if self.kind == "none" else f"{self.kind}:{float(self.size)!r}".removesuffix(".0")
 
-    def __call__(self, action: Float[AnyArray, "*n 2"]) -> Float[AnyArray, "*n 2"]:
-        """The action, shortened to the disc or clipped to the box."""
+    def __call__(self, action: Float[AnyArray, "*n dim"]) -> Float[AnyArray, "*n dim"]:
+        """Return the action, shortened to the disc or clipped to the box."""
         xp = namespace(action)
         if self.kind == "box":
             return xp.clip(action, -self.size, self.size)

@@ -15,13 +15,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from legoswarm.layout import Layout as Layout
+from legoswarm.layout import in_turn
 
 
 class Scene(eqx.Module):
     """The state X of the paper: every entity's position and velocity, and who sees whom."""
 
-    position: Float[Array, "entities 2"]
-    velocity: Float[Array, "entities 2"]
+    position: Float[Array, "entities dim"]
+    velocity: Float[Array, "entities dim"]
     exists: Bool[Array, " entities"]
     visible: Bool[Array, "agents entities"]
     layout: Layout = eqx.field(static=True)
@@ -30,8 +31,8 @@ class Scene(eqx.Module):
 class Entities(eqx.Module):
     """The entities of one role as one agent sees them; `mask` is False for empty and hidden slots."""
 
-    position: Float[Array, "n 2"]
-    velocity: Float[Array, "n 2"]
+    position: Float[Array, "n dim"]
+    velocity: Float[Array, "n dim"]
     mask: Bool[Array, " n"]
 
 
@@ -41,20 +42,27 @@ class View(eqx.Module):
     Others' positions are relative to the agent; velocities are not.
     """
 
-    position: Float[Array, "2"]
-    velocity: Float[Array, "2"]
+    position: Float[Array, " dim"]
+    velocity: Float[Array, " dim"]
     others: tuple[Entities, ...]
 
     def flat(self) -> Entities:
-        """All others, of every role, in one set."""
+        """Return all others, of every role, in one set."""
         return Entities(*(jnp.concatenate([getattr(e, f) for e in self.others]) for f in _ENTITY_FIELDS))
 
 
 _ENTITY_FIELDS = tuple(field.name for field in dataclasses.fields(Entities))
 
 
+def seen_alone(scene: Scene, role: str, member: Int[Array, ""] | int) -> Scene:
+    """Return the scene as if nothing existed but one agent and what it sees: all that a decentralised critic knows."""
+    agent = scene.layout.block(role).start + member
+    myself = jnp.arange(scene.layout.entities) == agent
+    return dataclasses.replace(scene, exists=scene.exists & (scene.visible[agent] | myself))
+
+
 def observe(scene: Scene, role: str, member: Int[Array, ""] | int, *, full: bool = False) -> View:
-    """What member number `member` of `role` sees; with `full`, everything that exists (for critics).
+    """Return what member number `member` of `role` sees; with `full`, everything that exists (for critics).
 
     The agent's own slot is left out of its role's set, so a role of n slots gives n - 1 others.
     """
@@ -68,7 +76,7 @@ def observe(scene: Scene, role: str, member: Int[Array, ""] | int, *, full: bool
             block = values[layout.block(name)]
             if name != role:
                 return block
-            return block[(member + jnp.arange(1, slots)) % slots]
+            return block[in_turn(jnp.asarray(member), slots)[1:]]
 
         return Entities(pick(scene.position) - position[None], pick(scene.velocity), pick(seen))
 

@@ -28,18 +28,20 @@ def run(*words):
 
 def use_linear_maps():
     """Let every method of the studies build linear maps at that scale."""
-    from legoswarm.policies import policy
+    from legoswarm.policies.policy import POLICIES
+    from legoswarm.studies.catalogue import METHODS
     from legoswarm.studies.part import SCALES
-    from legoswarm.studies.run import METHODS
-    from tests.tiny import build_tiny
+    from tests.tiny import TinyPolicy
 
     def instead_of(build):
-        def built(config, *where, key):
-            return (build_tiny if config.width == SCALES["tiny"].policy["width"] else build)(config, *where, key=key)
+        def built(policy, *where, key):
+            small = policy.width == SCALES["tiny"].policy["width"]
+            return (TinyPolicy.build if small else build)(policy, *where, key=key)
 
         return built
 
-    policy._BUILDERS.update({name: instead_of(policy._BUILDERS[name]) for name in METHODS})
+    for name in METHODS:
+        POLICIES[name].build = instead_of(POLICIES[name].build)
 
 
 if __name__ == "__main__":

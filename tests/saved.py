@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from legoswarm.configs import to_json
-from legoswarm.policies import PolicyConfig, make_policies
+from legoswarm.configs import named
+from legoswarm.policies.networks.roles import make_policies
 from legoswarm.policies.saved.file import PolicyFile, save_policy
+from tests.policies import policy_of
 
-SMALL = PolicyConfig(width=8, depth=1, heads=2)
+SMALL = policy_of(width=8, depth=1, heads=2)
 
 
 def random_weights(build, seed=0):
@@ -26,8 +27,9 @@ def small_policy(task, seeds=(0,), best=0, config=SMALL):
     build = functools.partial(make_policies, config, task.layout)
     policies = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(random_weights(build, seed) for seed in seeds))
     figures = {task.primary: [-float(abs(at - best)) for at in range(len(seeds))]}
-    about = {"name": task.name, **to_json(task)}
-    return PolicyFile(config, task.layout, task.action_limit, about, tuple(seeds), figures, best, policies=policies)
+    return PolicyFile(
+        config, task.layout, task.action_limit, named(task), tuple(seeds), figures, best, policies=policies
+    )
 
 
 def save_small(folder, task, **how):

@@ -10,9 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from legoswarm.frames.canonical import SLOW, TINY
-from legoswarm.scene import Layout, Scene
+from legoswarm.frames.rules import TINY
+from legoswarm.layout import Layout
+from legoswarm.policies.lego import LegoPolicy
+from legoswarm.scene import Scene
 
+SLOW = LegoPolicy().slow
 SPREAD = Layout(("agent", "landmark"), (6, 6))
 TAG = Layout(("pursuer", "evader", "obstacle"), (4, 3, 3), controlled=2)
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from legoswarm.learn.algorithms.advantage import generalised_advantages
+from legoswarm.learn.advantage import generalised_advantages
 
 
 def loop(reward, value, next_value, terminated, truncated, gamma, lam):

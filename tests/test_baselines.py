@@ -11,26 +11,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from legoswarm.learn.defaults import DEFAULTS, mappo_config, policy_config
 from scenes import SPREAD, TAG, make_scene, orthogonal, pad, permute, random_scene, stack, transform
 from test_equivariance import _fill_unused, _move_one, check, compared_agents, existing, lively
 from tiny import FAST
 
 import legoswarm
 from legoswarm.cli import main
-from legoswarm.evaluate.compare import evaluate_policy
+from legoswarm.evaluate.policies import evaluate_policy
+from legoswarm.layout import Layout
 from legoswarm.learn import loop
-from legoswarm.learn.defaults import DEFAULTS, mappo_config, policy_config
-from legoswarm.policies import PolicyConfig, count_parameters, make_policies, policy_names
-from legoswarm.policies.mlp import to_vector
 from legoswarm.policies.networks.leash import pull_back
+from legoswarm.policies.networks.mlp import to_vector
+from legoswarm.policies.networks.pic import PicCritic
+from legoswarm.policies.networks.roles import count_parameters, make_policies
 from legoswarm.policies.networks.team import decide, join, world_actions
-from legoswarm.policies.pic import PicCritic
-from legoswarm.scene import Layout, observe
-from legoswarm.tasks import Spread, Tag
+from legoswarm.policies.policy import POLICIES
+from legoswarm.scene import observe
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from tests.policies import policy_of
 from tests.saved import random_weights, save_small
 
 BASELINES = ("mappo", "mappo-local", "mappo-gnn", "pic")
-SMALL = PolicyConfig(width=16, depth=1, heads=2, leash=1.0)  # short enough to pull
+SMALL = policy_of(width=16, depth=1, heads=2, leash=1.0)  # short enough to pull
 each_baseline = pytest.mark.parametrize("name", BASELINES)
 each_layout = pytest.mark.parametrize("layout", [SPREAD, TAG], ids=["spread", "tag"])
 
@@ -277,7 +281,7 @@ def test_parameters_are_counted():
     def count(name, layout):
         return count_parameters(jax.eval_shape(lambda key: make_policies(config_of(name), layout, key=key), KEY))
 
-    assert {"lego", *BASELINES} <= set(policy_names())
+    assert {"lego", *BASELINES} <= set(POLICIES.names())
     three, six = (Layout(("agent", "landmark"), (n, n)) for n in (3, 6))
     inputs = 4 + 5 * 5
     mlp = (inputs + 1) * 16 + 17 * 16
@@ -293,7 +297,7 @@ KEY = jax.random.key(0)
 
 # Training and what comes after
 
-MAPPO = legoswarm.MappoConfig(envs=4, rollout=5, epochs=1, minibatches=1)
+MAPPO = legoswarm.Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
 SMALL_TASKS = (Spread(agents=2, horizon=5), Tag(pursuers=2, evaders=1, obstacles=1, horizon=5))
 
 
@@ -302,7 +306,7 @@ SMALL_TASKS = (Spread(agents=2, horizon=5), Tag(pursuers=2, evaders=1, obstacles
 @pytest.mark.parametrize("task", SMALL_TASKS, ids=lambda task: task.name)
 @each_baseline
 def test_trains_is_saved_evaluated_and_acts(name, task, tmp_path):
-    policy = PolicyConfig(policy=name, width=8, depth=0, heads=2, encoder="deepsets")
+    policy = policy_of(name, width=8, depth=0, heads=2, encoder="deepsets")
     train = legoswarm.TrainConfig(task, policy, MAPPO, steps=60)
     folder = legoswarm.start_run(
         legoswarm.RunConfig(train, evaluations=1, eval_episodes=3), tmp_path / "run", quiet=True
@@ -391,9 +395,9 @@ def test_defaults_of_each_policy(monkeypatch, capsys):
     for name in DEFAULTS:
         assert mappo_config(name, gamma=0.5).gamma == 0.5
         own = {key: DEFAULTS[name][key] for key in ("width", "critic") if key in DEFAULTS[name]}
-        assert policy_config(name, depth=1) == PolicyConfig(policy=name, depth=1, **own)
-    assert mappo_config("somebody's own") == legoswarm.MappoConfig()
-    assert policy_config("somebody's own") == PolicyConfig(policy="somebody's own")
+        assert policy_config(name, depth=1) == policy_of(name, depth=1, **own)
+    assert mappo_config("somebody's own") == legoswarm.Mappo()
+    assert policy_config("somebody's own") == policy_of("somebody's own")
     monkeypatch.setitem(DEFAULTS, "mappo", {"lr": 0.123, "epochs": 7, "width": 20})
     seen = []
 

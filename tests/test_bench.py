@@ -4,16 +4,17 @@ import pytest
 
 from legoswarm import bench
 from legoswarm.cli import main
-from legoswarm.learn.algorithms.mappo import MappoConfig
+from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.train import TrainConfig
-from legoswarm.policies import PolicyConfig
-from legoswarm.tasks import Spread, Tag
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from tests.policies import policy_of
 
-TINY = MappoConfig(envs=4, rollout=5, epochs=1, minibatches=1)
+TINY = Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
 
 
 def tiny(steps=40):
-    return TrainConfig(Spread(agents=2), PolicyConfig(policy="mappo", width=8), TINY, steps)
+    return TrainConfig(Spread(agents=2), policy_of("mappo", width=8), TINY, steps)
 
 
 def test_training_counts_what_it_ran():

@@ -1,24 +1,27 @@
 """The command line: impossible wishes are refused in one sentence, possible ones are done."""
 
+import dataclasses
 import json
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from legoswarm.cli import main
-from legoswarm.cli.options import number, whole
-from legoswarm.configs import field_kinds, from_json, to_json
-from legoswarm.evaluate.compare import evaluate_policy, format_table
-from legoswarm.learn.algorithms.mappo import MappoConfig
-from legoswarm.learn.defaults import mappo_config
+from legoswarm.cli.options import REQUIRED, Group, argument, number, of, parse, whole
+from legoswarm.configs import field_kinds, from_json, named, option, to_json
+from legoswarm.evaluate.policies import evaluate_policy, format_table
+from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.folder import RunConfig, RunFolder
 from legoswarm.learn.train import TrainConfig
-from legoswarm.policies import PolicyConfig
+from legoswarm.policies.lego import LegoPolicy
 from legoswarm.policies.saved.file import load_policy
-from legoswarm.tasks import Spread, Tag
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
 from tests.saved import save_small
 
 FIGURES = {
@@ -91,8 +94,9 @@ REFUSED = {
     # tasks
     "train": "name a task to train on, or a run to --resume",
     "train chess": "unknown task 'chess'; known: ",
-    "train tag --agents 3": "unrecognized arguments: --agents 3",
-    "train spread --pursuers 3": "unrecognized arguments: --pursuers 3",
+    "train chess --board 8": "unknown task 'chess'; known: ",
+    "train tag --agents 3": "the task tag has no option --agents",
+    "train spread --pursuers 3": "the task spread has no option --pursuers",
     "train --agents 3": "unrecognized arguments: --agents",
     "train spread tag": "unrecognized arguments: tag",
     # impossible values
@@ -113,14 +117,14 @@ REFUSED = {
     "train spread --limit box": "none, disc:SIZE or box:SIZE, not 'box'",
     "train spread --limit disc:far": "must be a number, not 'far'",
     "train tag --limit sphere:1": "none, disc:SIZE or box:SIZE, not 'sphere'",
-    "train spread --steps 100": "100 steps are fewer than one batch",
-    "train spread --steps 0": "fewer than one batch",
+    "train spread --steps 100": "100 steps are not one to 2^31 batches of 128 envs x 25 steps",
+    "train spread --steps 0": "0 steps are not one to 2^31 batches",
     "train spread --steps 1e6.5": "'1e6.5' is not a number",
     "train spread --envs 0": "must be at least 1",
     "train spread --minibatches 7": "cannot be split into 7 minibatches",
     "train spread --lr 0": "must be positive",
     "train spread --lr nan": "'nan' is not a number",
-    "train spread --gamma 1.5": "gamma and lam must lie in",
+    "train spread --gamma 1.5": "gamma must be between 0 and 1, not 1.5",
     "train spread --seeds 0": "seeds must be one or more",
     "train spread --seeds -1": "seeds must be one or more",
     "train spread --seeds 1e12": "at most 10,000 seeds",
@@ -129,15 +133,19 @@ REFUSED = {
     "train spread --evaluations 0": "at least 1",
     "train spread --eval-episodes 0": "at least 1",
     "train spread --policy nothing": "unknown policy 'nothing'; known: ",
+    "train spread --policy": "--policy: expected one argument",
+    "train spread --algorithm nothing": "unknown algorithm 'nothing'; known: ",
+    "bench --policies nothing": "unknown policy 'nothing'; known: ",
     "train spread --encoder nothing": "unknown encoder 'nothing'; known: ",
-    "train spread --axis up": "axis must be one of",
-    "train spread --rest sideways": "rest must be one of",
+    "train spread --axis up": "axis must be velocity, position or none, not 'up'",
+    "train spread --rest sideways": "rest must be equivariant or global, not 'sideways'",
     "train spread --pooling sum": "pooling must be mean or max, not 'sum'",
     "train spread --hands 3": "hands must be 1",
-    "train spread --critic none": "critic must be full",
-    "train spread --width 0": "the width must lie between 1 and 4096, not at 0",
-    "train spread --width 1e9": "the width must lie between 1 and 4096",
-    "train spread --depth 1e9": "the depth must lie between 0 and 32",
+    "train spread --critic local": "critic must be full, pairs or none, not 'local'",
+    "train spread --critic none": "mappo needs a critic: lego has the critic none",
+    "train spread --width 0": "width must be between 1 and 4096, not 0",
+    "train spread --width 1e9": "width must be between 1 and 4096",
+    "train spread --depth 1e9": "depth must be between 0 and 32",
     "train spread --width 10 --heads 4": "must be a multiple of the heads",
     # runs and policies that are not there, or are something else
     "train --resume nowhere": "nowhere is not a run folder",
@@ -248,7 +256,7 @@ def test_interruptions(cli, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("legoswarm.evaluate.compare.evaluate_policy", interrupt)
+    monkeypatch.setattr("legoswarm.evaluate.policies.evaluate_policy", interrupt)
     assert cli("eval @spread") == (130, "", "legoswarm eval: interrupted\n")
 
 
@@ -257,7 +265,7 @@ def test_too_little_memory(cli, monkeypatch):
         def fail(*_, **__):
             raise error
 
-        monkeypatch.setattr("legoswarm.evaluate.compare.evaluate_policy", fail)
+        monkeypatch.setattr("legoswarm.evaluate.policies.evaluate_policy", fail)
 
     for error in (MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory\nallocating 1 byte")):
         fail_with(error)
@@ -270,9 +278,10 @@ def test_too_little_memory(cli, monkeypatch):
 def test_a_reader_that_goes_away():
     """`legoswarm eval ... | head -1` ends quietly."""
     code = """
-import legoswarm.cli as cli
-cli._eval = lambda args: [print("x" * 65536, flush=True) for _ in range(100)]
-raise SystemExit(cli.main(["eval", "x"]))
+from legoswarm.cli import main
+from legoswarm.cli.evaluate import Eval
+Eval.run = lambda *_: [print("x" * 65536, flush=True) for _ in range(100)]
+raise SystemExit(main(["eval", "x"]))
 """
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -295,7 +304,7 @@ raise SystemExit(cli.main(["eval", "x"]))
         ("demo --help", ["--out"]),
         (
             "train --help",
-            ["--resume", "--width", "--lr", "spread, tag", "pairs for lego", "lego width 64, critic pairs"],
+            ["--resume", "--width", "--lr", "spread, tag", "policy lego:", "algorithm mappo:"],
         ),
         ("train spread --help", ["--agents", "--sizes", "number of agents (default: 3)"]),
         ("train tag --help", ["--pursuers", "--no-occlusion"]),
@@ -316,13 +325,124 @@ def test_train_help_says_only_the_tasks_own_options(cli):
     assert "--agents" not in cli("train tag --help")[1]
 
 
-@pytest.mark.parametrize("cls", [PolicyConfig, MappoConfig, Spread, Tag])
+@pytest.mark.parametrize("cls", [LegoPolicy, Mappo, Spread, Tag])
 def test_every_option_has_help(cls, cli):
     out = cli(f"train {cls.name if cls in (Spread, Tag) else 'spread'} --help")[1]
     for field in cls.__dataclass_fields__.values():
         if field.name in field_kinds(cls):
             assert f"--{field.name.replace('_', '-')}" in out
             assert field.metadata["help"]
+
+
+def test_an_option_of_another_policy_task_or_algorithm_is_refused_by_name(cli):
+    for line, why, help in (
+        ("train spread --policy mappo --heads 4", "the policy mappo has no option --heads", "spread --policy mappo"),
+        ("train --heads=4 spread --policy=mappo", "the policy mappo has no option --heads=4", "spread --policy mappo"),
+        ("train tag --agents 3", "the task tag has no option --agents", "tag"),
+        ("train tag --algorithm masac --lam 1", "the algorithm masac has no option --lam", "tag --algorithm masac"),
+        ("bench --policies pic lego --rest global", "the policy pic has no option --rest", "--policies pic"),
+        ("train spread --colour blue", "unrecognized arguments: --colour blue", "spread"),
+    ):
+        command = line.split()[0]
+        assert cli(line) == (2, "", f"legoswarm {command}: {why} (see legoswarm {command} {help} --help)\n")
+
+
+def test_help_shows_what_the_chosen_ones_have(cli):
+    """Defaults are those that the run would have: the class's, what was found for the policy, the run to start from."""
+    assert "features of every layer (default: 64)" in cli("train spread --help")[1]
+    out = cli("train spread --policy mappo --help")[1]
+    assert "features of every layer (default: 128)" in out
+    assert "passes over each rollout (default: 5)" in out
+    assert "--heads" not in out
+    assert "features of every layer (default: 8)" in cli("train spread --from @spread --help")[1]
+
+
+def test_help_of_most_commands_leaves_jax_alone():
+    code = """
+import contextlib, sys
+from legoswarm.cli import COMMANDS, main
+for name in COMMANDS:
+    if name not in ("train", "bench"):
+        with contextlib.suppress(SystemExit):
+            main([name, "--help"])
+assert not {"jax", "matplotlib", "safetensors"} & set(sys.modules), set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_debug_shows_where_an_error_comes_from(cli):
+    code, out, err = cli("eval nowhere --debug")
+    assert (code, out) == (2, "")
+    assert err.startswith("Traceback")
+    assert err.splitlines()[-1].endswith("nowhere does not exist")
+
+
+# Options from dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Rich:
+    """The dataclass that can more."""
+
+    fast: bool = option(True, "quickly")
+    shape: str = option("round", "100 % of them")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    fast: bool = option(False, "quickly")
+    inner: Rich | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Fake:
+    """Do nothing."""
+
+    word: str = argument(REQUIRED, "a word", positional=True)
+    out: Path = argument(REQUIRED, "a file")
+    more: Sequence[int] = argument((1, 2), "numbers")
+    kind: str | None = argument(None, "a kind", choices=("a", "b"), flag="--sort")
+    loud: bool = argument(False, "loudly")
+
+    @staticmethod
+    def groups(words):
+        return [Group("thing rich", Rich(shape="square")) if "rich" in words else Group("thing plain", Plain, [Rich])]
+
+
+def test_options_from_dataclasses(capsys):
+    def read(line):
+        return parse(Fake, "fake", line.split())
+
+    assert read("x --out y") == {"word": "x", "out": Path("y")}
+    line = "x --out y --more 3 2e1 --sort a --loud --fast --debug"
+    given = {"word": "x", "out": Path("y"), "more": (3, 20), "kind": "a", "loud": True, "fast": True}
+    assert read(line) == given
+    assert {**of(Fake, given), **of(Plain, given)} == given
+    assert read("rich --out y --no-fast --shape=x=y") == {
+        "word": "rich",
+        "out": Path("y"),
+        "fast": False,
+        "shape": "x=y",
+    }
+    for line, why in (
+        ("x", "the following arguments are required: --out (see fake --help)"),
+        ("x --out y --inner z", "unrecognized arguments: --inner z (see fake --help)"),
+        ("x --out y --shape z", "the thing plain has no option --shape (see fake --help)"),
+        ("rich --out y --more z", "argument --more: 'z' is not a number (see fake rich --help)"),
+        ("x --out y --sort c", "argument --sort: invalid choice: 'c' (choose from "),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            read(line)
+        assert capsys.readouterr().err.startswith(f"fake: {why}")
+    with pytest.raises(SystemExit, match="0"):
+        read("rich --help")
+    text = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "Do nothing.", "WORD a word", "--out PATH a file", "--more N [N ...] numbers (default: 1 2)",
+        "--sort {a,b} a kind", "--loud loudly", "thing rich: --fast, --no-fast quickly (default: True)",
+        "--shape NAME 100 % of them (default: square)",
+    ):  # fmt: skip
+        assert words in text
 
 
 # Numbers and configurations
@@ -336,7 +456,7 @@ def test_numbers():
 def test_configurations_from_json():
     task = Spread(agents=4, sizes=(2, 4), limit="disc:2")
     assert from_json(Spread, json.loads(json.dumps(to_json(task))), "task") == task
-    assert from_json(MappoConfig, {"lr": 1}, "mappo").lr == 1.0
+    assert from_json(Mappo, {"lr": 1}, "mappo").lr == 1.0
     for values, match in (
         ([], "task is not an object"),
         ({"agents": True}, "field 'agents' cannot be True"),
@@ -464,7 +584,7 @@ def test_another_limit_inside_mpe2(cli):
 
 def test_numbers_that_are_not_finite_are_null(cli, monkeypatch):
     row = {"agents": 2, "seed": 0, "episodes": 1, "return_2c": math.nan, "return_2c_se": math.inf}
-    monkeypatch.setattr("legoswarm.evaluate.compare.evaluate_policy", lambda *_, **__: iter([row]))
+    monkeypatch.setattr("legoswarm.evaluate.policies.evaluate_policy", lambda *_, **__: iter([row]))
     _, out, _ = cli("eval @spread --json")
     assert json.loads(out) == {**row, "return_2c": None, "return_2c_se": None}
     assert "nan" in cli("eval @spread")[1]
@@ -503,12 +623,12 @@ def test_train(cli, tmp_path):
     names = ["checkpoint.safetensors", "config.json", "metrics.jsonl", "policy.json", "policy.safetensors"]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
     config = RunFolder(tmp_path / "run").read_config()
-    policy = PolicyConfig(width=8, depth=0, heads=2, critic="pairs")
-    mappo = mappo_config("lego", envs=4, rollout=5, epochs=1, anneal=False)
+    policy = LegoPolicy(width=8, depth=0, heads=2)
+    mappo = Mappo(envs=4, rollout=5, epochs=1, anneal=False)
     assert config == RunConfig(TrainConfig(Spread(agents=2), policy, mappo, 60), (4, 5), 2, 3)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["command"].startswith("legoswarm train spread")
     file = load_policy(tmp_path / "run")
-    assert (file.seeds, file.make_task(), file.notes["steps"]) == ((4, 5), Spread(agents=2), [60, 60])
+    assert (file.seeds, file.task, file.notes["steps"]) == ((4, 5), named(Spread(agents=2)), [60, 60])
     before = (tmp_path / "run" / "policy.safetensors").read_bytes()
     assert cli("train --resume run")[0] == 0
     assert (tmp_path / "run" / "policy.safetensors").read_bytes() == before

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 from scenes import SPREAD, TAG, random_scene, stack
 
-from legoswarm.fast.fused import MANY, attention, normalise, plain_attention, plain_normalise
-from legoswarm.learn.algorithms.mappo import MappoConfig
+from legoswarm.fast.attention import MANY, attention, plain_attention
+from legoswarm.fast.normalise import normalise, plain_normalise
+from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.policies import PolicyConfig, RolePolicy, fused, make_policies
+from legoswarm.policies import fused
 from legoswarm.policies.networks.layers import Linear, orthogonalise
-from legoswarm.policies.networks.sets import nearest
+from legoswarm.policies.networks.pooling import nearest
+from legoswarm.policies.networks.roles import RolePolicy, make_policies
 from legoswarm.scene import Entities
-from legoswarm.tasks import Spread
+from legoswarm.tasks.spread import Spread
+from tests.policies import policy_of
 
 WIDTH, HEADS = 32, 2
 
@@ -133,10 +136,10 @@ def largest(jaxpr):
 def test_nothing_in_training_grows_with_the_cube_of_the_team(backend, critic, monkeypatch):
     """Twice the agents: each of them sees twice as many, so arrays may be four times as large, but not eight."""
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    mappo = MappoConfig(envs=2, rollout=2, epochs=1, minibatches=1)
+    mappo = Mappo(envs=2, rollout=2, epochs=1, minibatches=1)
 
     def size(agents):
-        policy = PolicyConfig(width=8, heads=4, critic=critic)
+        policy = policy_of(width=8, heads=4, critic=critic)
         program = make_train(TrainConfig(Spread(agents=agents), policy, mappo))
         state = jax.eval_shape(program.init, jax.random.key(0))
         return largest(jax.make_jaxpr(program.advance)(state, jnp.array(1)).jaxpr)
@@ -150,7 +153,7 @@ def test_nothing_in_training_grows_with_the_cube_of_the_team(backend, critic, mo
 @pytest.mark.parametrize("layout", [SPREAD, TAG], ids=["spread", "tag"])
 def test_actor_and_critic_side_by_side_equal_one_after_the_other(policy, encoder, layout, monkeypatch):
     """What GPUs do: one program for both networks; Tag has hidden entities that only the critic sees."""
-    config = PolicyConfig(policy=policy, encoder=encoder, width=16, depth=1, heads=2, precision="float32")
+    config = policy_of(policy, encoder=encoder, width=16, depth=1, heads=2, precision="float32")
     policies = make_policies(config, layout, key=jax.random.key(0))
     scenes = random_scenes(layout, 12)
     role = layout.controlled_roles[0]
@@ -181,7 +184,7 @@ def test_orthogonal_to_start_with():
 
 def test_a_run_starts_without_lapack():
     """Programs that call it hang now and then on CPUs (jax 0.10.1): one start in a hundred never ended."""
-    program = make_train(TrainConfig(Spread(agents=2), PolicyConfig(width=8, heads=2)))
+    program = make_train(TrainConfig(Spread(agents=2), policy_of(width=8, heads=2)))
     text = jax.jit(lambda key: program.init(key)).lower(jax.random.key(0)).as_text()
     assert "stablehlo.custom_call" not in text
 
@@ -201,7 +204,7 @@ def test_the_nearest_are_the_nearest():
 
 
 def test_bfloat16_stays_close_to_float32():
-    config = PolicyConfig(width=32, depth=2, heads=2)
+    config = policy_of(width=32, depth=2, heads=2)
     scenes = random_scenes(SPREAD, 20)
     means = []
     for precision in ("float32", "bfloat16"):

@@ -9,12 +9,13 @@ import pytest
 from scenes import TAG, random_scene
 
 import legoswarm
-from legoswarm.policies import PolicyConfig, make_policies
 from legoswarm.policies.networks.pairs import PairCritic
-from legoswarm.tasks import Tag
+from legoswarm.policies.networks.roles import make_policies
+from legoswarm.tasks.tag import Tag
+from tests.policies import policy_of
 from tests.saved import random_weights
 
-SMALL = PolicyConfig(policy="mappo", width=8, critic="pairs")
+SMALL = policy_of("mappo", width=8, critic="pairs")
 
 
 def test_the_value_in_numpy():
@@ -58,7 +59,7 @@ def test_the_value_in_numpy():
 @pytest.mark.usefixtures("quickly_compiled")
 def test_beside_another_actor_it_trains_and_is_saved(tmp_path):
     task = Tag(pursuers=2, evaders=1, obstacles=1, horizon=5)
-    mappo = legoswarm.MappoConfig(envs=4, rollout=5, epochs=1, minibatches=1)
+    mappo = legoswarm.Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
     train = legoswarm.TrainConfig(task, SMALL, mappo, steps=60)
     run = legoswarm.RunConfig(train, evaluations=1, eval_episodes=3)
     folder = legoswarm.start_run(run, tmp_path / "run", quiet=True)

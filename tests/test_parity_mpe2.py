@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from mpe2 import simple_spread_v3, simple_tag_v3
 
-from legoswarm.tasks import Spread, State, Tag
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from legoswarm.tasks.task import State
 
 STEPS = 25
 EPISODES = 120  # of each world below: 240 of Spread, 360 of Tag

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
-from legoswarm.tasks import Spread, State, Tag
 from legoswarm.tasks.adapters import pettingzoo as wrapper
 from legoswarm.tasks.adapters.pettingzoo import ParallelTask
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from legoswarm.tasks.task import State
 
 TASKS = [
     Spread(agents=3),

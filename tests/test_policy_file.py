@@ -22,11 +22,14 @@ from safetensors.numpy import save as save_tensors
 
 import legoswarm
 from legoswarm.files import FileError
-from legoswarm.policies import decide, world_actions
+from legoswarm.layout import Layout
+from legoswarm.limits import Limit
 from legoswarm.policies import file as policy_file
+from legoswarm.policies.networks.team import decide, world_actions
 from legoswarm.policies.saved.file import load_policy, save_policy
-from legoswarm.scene import Layout, Scene
-from legoswarm.tasks import Limit, Spread, Tag
+from legoswarm.scene import Scene
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
 from tests.saved import SMALL, save_small, small_policy
 
 SPREAD = Spread(agents=3)
@@ -77,8 +80,8 @@ def test_round_trip(tmp_path, spread):
     jax.tree.map(np.testing.assert_array_equal, loaded.policies, saved.policies)
     for field in ("config", "layout", "limit", "task", "seeds", "figures", "best", "notes"):
         assert getattr(loaded, field) == getattr(saved, field)
-    assert loaded.make_task() == SPREAD
-    assert loaded.make_task(agents=5) == Spread(agents=5)
+    assert loaded.TASKS.make() == SPREAD
+    assert loaded.TASKS.make(agents=5) == Spread(agents=5)
     save_policy(tmp_path, loaded)
     for name in ("policy.json", "policy.safetensors"):
         assert (tmp_path / name).read_bytes() == (spread / name).read_bytes()
@@ -560,13 +563,13 @@ def test_an_unknown_task_only_matters_when_it_is_needed(copy):
     roles = ["agent", "agent", "landmark"]
     assert legoswarm.load(copy).act(*random_team(roles), roles).shape == (2, 2)
     with pytest.raises(ValueError, match="unknown task 'nothing'; known: "):
-        load_policy(copy).make_task()
+        load_policy(copy).TASKS.make()
     edit_json(copy, lambda about: about["task"].update(name="spread", agents=0))
     with pytest.raises(ValueError, match="at least one agent"):
-        load_policy(copy).make_task()
+        load_policy(copy).TASKS.make()
     edit_json(copy, lambda about: about["task"].update(agents="3"))
     with pytest.raises(ValueError, match="field 'agents' cannot be '3'"):
-        load_policy(copy).make_task()
+        load_policy(copy).TASKS.make()
 
 
 # Fuzzing

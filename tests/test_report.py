@@ -1,17 +1,20 @@
 """The report: tables, claims and pictures from hand-made results; one page that needs nothing else."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from legoswarm.files import FileError
-from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, decide
-from legoswarm.studies.markdown import BEGIN, END, markdown, write_markdown
+from legoswarm.policies.networks.team import decide
+from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN
+from legoswarm.studies.markdown import BEGIN, END, MADE, MARK, write_markdown
 from legoswarm.studies.report import make_page, write_report
 from legoswarm.studies.results import Results
 from tests.browser import opened
 from tests.page import check_page
 
+ROOT = Path(__file__).parent.parent
 NOISE = (-0.4, 0.1, 0.3)  # of three seeds
 PEAK = next(claim.text for claim in CLAIMS if "peaks near" in claim.text)
 
@@ -210,18 +213,45 @@ def test_a_seed_without_a_number_is_left_out_of_curves(results):
     assert verdicts(results)[PEAK][0] == HOLDS
 
 
-def test_markdown_tables_stand_beside_the_papers(results, tmp_path):
-    text = markdown(results)
-    assert "| LEGO-MAPPO | -10.0 (-10.6) | -21.0 (-23.8) | - (-44.0) | - (-79.8) | -110.0 (-114.6) |" in text
-    assert "| SEGNN-curr | - (-186.1) | - | - |" in text
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write_markdown(results, readme)
-    assert readme.read_text() == f"before\n{BEGIN}\n{text}\n{END}\nafter\n"
-    readme.write_text("my own words\n")
-    with pytest.raises(FileError, match="no place for the tables"):
-        write_markdown(results, readme)
-    assert readme.read_text() == "my own words\n"
+def test_markdown_tables_stand_at_their_places(results, tmp_path):
+    text = MADE["generalization"](results)
+    assert text.startswith("Return, closer to zero is better. The best of each column is in bold.")
+    assert "| LEGO-MAPPO (pair critic) | 3 | **-10.0** | **-21.0** | - | - | **-110.0** |" in text
+    assert "| LEGO-MAPPO (as published) | - | - (-10.6) | - (-23.8) | - (-44.0) | - (-79.8) | - (-114.6) |" in text
+    assert "| SEGNN (own critic), curriculum | - | - (-186.1) | - | - |" in MADE["curriculum"](results)
+    assert "| LEGO-MAPPO (pair critic) | 3 | **-20.0** (-20.9 to -19.1) | - |" in MADE["trained"](results)
+    assert "| LEGO-MAPPO | 100.0 (378) | - (998) |" in MADE["run-time"](results)
+    assert f"| {PEAK} | holds | tag |" in MADE["claims"](results)
+    page, where = tmp_path / "page.md", MARK.format("begin claims")
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nbetween\n{where}{END}\nafter\n")
+    write_markdown(results, page)
+    claims = MADE["claims"](results)
+    assert page.read_text() == f"before\n{BEGIN}\n{text}\n{END}\nbetween\n{where}\n{claims}\n{END}\nafter\n"
+    results.parts["generalization"]["lego"]["scale"] = "tiny"
+    assert "This is scale tiny: a look, not a result." in MADE["generalization"](results)
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        ("my own words\n", "no place for the tables"),
+        (f"{MARK.format('begin nothing')}{END}\n", "a place for 'nothing'"),
+    ],
+)
+def test_a_file_without_a_known_place_is_left_alone(results, tmp_path, words, refusal):
+    page = tmp_path / "page.md"
+    page.write_text(words)
+    with pytest.raises(FileError, match=refusal):
+        write_markdown(results, page)
+    assert page.read_text() == words
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+def test_committed_tables_are_those_of_the_committed_results(name, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text((ROOT / name).read_text())
+    write_markdown(Results.read(ROOT / "results" / "studies"), page)
+    assert page.read_text() == (ROOT / name).read_text(), "run: legoswarm report --markdown README.md docs/results.md"
 
 
 def test_tables_stand_beside_the_papers(results):
@@ -240,9 +270,10 @@ def test_files_are_read_and_written(results, tmp_path):
     folder.mkdir(parents=True)
     (folder / "lego.json").write_text(json.dumps(results.parts["spread-3"]["lego"]))
     out, tables = tmp_path / "page" / "report.html", tmp_path / "page" / "tables.md"
-    write_report(tmp_path / "results", out, tmp_path / "figures", tables)
+    write_report(tmp_path / "results", out, tmp_path / "figures", [tables])
     assert "LEGO-MAPPO" in out.read_text()
-    assert tables.read_text() == f"{BEGIN}\n{markdown(Results({}))}\n{END}\n"
+    found = Results.read(tmp_path / "results")
+    assert all(make(found) in tables.read_text() for make in MADE.values())
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["spread-3.png"]
     (folder / "mappo.json").write_text("{}")
     with pytest.raises(FileError, match="not a result of a study"):

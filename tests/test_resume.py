@@ -19,14 +19,14 @@ from tiny import TINY, Yard
 from legoswarm.cli import main
 from legoswarm.files import FileError, read_arrays, write_arrays
 from legoswarm.learn import loop, programs
-from legoswarm.learn.algorithms.mappo import MappoConfig
+from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.folder import CHECKPOINT, RunConfig, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies import policy as registry
 from legoswarm.policies.saved.file import load_policy
 from legoswarm.policies.saved.trees import named_leaves, rebuild
-from legoswarm.tasks import Spread
+from legoswarm.tasks.spread import Spread
 
 POLICY = "--width 8 --depth 0 --encoder deepsets --axis none"
 MAPPO = "--envs 4 --rollout 5 --epochs 1 --minibatches 1"
@@ -221,7 +221,7 @@ def test_a_resumed_run_takes_no_other_options(refuse, line, word):
 @pytest.mark.slow
 def test_one_process_at_a_time(tmp_path):
     """Two that write into one folder would spoil it; a lock ends with the process that holds it."""
-    config = RunConfig(TrainConfig(Yard(), TINY, MappoConfig(envs=4, rollout=5, epochs=1, minibatches=1), steps=20))
+    config = RunConfig(TrainConfig(Yard(), TINY, Mappo(envs=4, rollout=5, epochs=1, minibatches=1), steps=20))
     folder = start_run(config, tmp_path / "run", quiet=True)
     holder = "import sys, time; from legoswarm.learn.folder import RunFolder\n"
     holder += "with RunFolder(sys.argv[1]).held(): print(1, flush=True); time.sleep(600)"
@@ -419,7 +419,7 @@ class Crash(BaseException):
 @pytest.fixture
 def quick(monkeypatch):
     """A program whose state depends on every iteration and every key, and which compiles at once."""
-    config = TrainConfig(Yard(), TINY, MappoConfig(envs=4, rollout=5), steps=40)
+    config = TrainConfig(Yard(), TINY, Mappo(envs=4, rollout=5), steps=40)
     real = make_train(config)
     shapes = jax.eval_shape(real.init, jax.random.key(0))
 
@@ -577,7 +577,7 @@ def test_a_policy_that_refuses_the_task_leaves_nothing_behind(monkeypatch, tmp_p
         raise ValueError("not on this task")
 
     monkeypatch.setitem(registry._BUILDERS, "tiny", refuse)
-    config = RunConfig(TrainConfig(Yard(), TINY, MappoConfig(envs=4, rollout=5), steps=60))
+    config = RunConfig(TrainConfig(Yard(), TINY, Mappo(envs=4, rollout=5), steps=60))
     with pytest.raises(ValueError, match="not on this task"):
         start_run(config, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

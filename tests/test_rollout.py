@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from tiny import TINY, TURN, Yard, compiled, random_policies
 
-from legoswarm.learn.algorithms.mappo import MappoConfig, _prepare, actor_loss, make_optimizer, new_learner
+from legoswarm.learn.algorithms.mappo import Mappo, _prepare, losses, make_optimizer, new_learner
 from legoswarm.learn.rollout import collect, reset_worlds
 from legoswarm.learn.train import _mean_return
-from legoswarm.policies import PolicyConfig, make_policies
-from legoswarm.tasks import Spread, State, Tag
+from legoswarm.policies.networks.roles import make_policies
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from legoswarm.tasks.task import State
+from tests.policies import policy_of
 
 STEPS, WORLDS = 20, 16
 
@@ -69,6 +72,7 @@ def test_a_world_goes_on_where_it_was_or_starts_anew(yard):
 def test_actions_are_turned_to_the_world_and_limited(yard):
     _, _, _, _, rollout = yard
     action = np.asarray(rollout.local["agent"], float) @ TURN.T
+    np.testing.assert_allclose(rollout.action, action, atol=1e-6)
     norm = np.linalg.norm(action, axis=-1, keepdims=True)
     assert (norm > 2).any()
     action = action * np.minimum(1, 2 / norm)
@@ -99,7 +103,7 @@ def test_log_probabilities_are_those_of_the_actions(yard):
 def test_returns_are_bootstrapped_at_the_time_limit_only(yard):
     """What the critic learns from a task that can end for good, step by step in float64."""
     task, policies, _, _, rollout = yard
-    config = MappoConfig(envs=WORLDS, rollout=STEPS, gamma=0.9, lam=0.8)
+    config = Mappo(envs=WORLDS, rollout=STEPS, gamma=0.9, lam=0.8)
     learner = new_learner(policies["agent"], make_optimizer(config, 1), task.layout.members("agent"))
     norm, batch = compiled(lambda r: _prepare(config, learner, r, "agent"), rollout)(rollout)
     critic = jax.tree.map(lambda x: np.asarray(x, float), policies["agent"].critic)
@@ -118,7 +122,7 @@ def test_returns_are_bootstrapped_at_the_time_limit_only(yard):
         bootstrap = np.where(terminated[t][:, None], 0, then[t])
         later = reward[t] + 0.9 * bootstrap - now[t] + np.where(ended[t][:, None], 0, 0.9 * 0.8 * later)
         target[t] = later + now[t]
-    mean, deviation = (float(x[0, 0]) for x in norm.statistics(batch.mask))
+    mean, deviation = (float(x[0, 0]) for x in norm.statistics(batch.mask, config.value_floor))
     returns = np.asarray(batch.target, float) * deviation + mean
     np.testing.assert_allclose(returns.reshape(target.shape), target, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(mean, target.mean(), rtol=1e-4)  # the first batch sets the normalisation
@@ -161,7 +165,7 @@ def test_staggered_worlds_end_in_different_rollouts():
 def spread():
     """LEGO in mixed team sizes."""
     task = Spread(agents=3, sizes=(2, 3), horizon=8)
-    config = PolicyConfig(width=8, depth=1, heads=2)
+    config = policy_of(width=8, depth=1, heads=2)
     policies = random_policies(config, task.layout)
     return task, policies, *roll(task, policies, 10, 8, 10)
 
@@ -197,14 +201,13 @@ def test_the_mean_return_is_that_of_agents_that_exist(spread):
 def test_the_first_epoch_starts_at_a_ratio_of_one(spread):
     """The update computes the log-probabilities that the rollout stored: rho = 1, so loss = -mean(A) = 0."""
     task, policies, _, _, rollout = spread
-    config = MappoConfig(envs=8, rollout=10, entropy=0.0)
+    config = Mappo(envs=8, rollout=10, entropy=0.0)
     learner = new_learner(policies["agent"], make_optimizer(config, 1), task.layout.members("agent"))
 
     def check(rollout):
         _, batch = _prepare(config, learner, rollout, "agent")
         stored = jnp.where(batch.mask, batch.log_prob, 0.0)
-        decisions, _ = policies["agent"].assess(batch.scene, "agent")
-        return actor_loss(decisions, batch, config)[1], jnp.abs(stored).max()
+        return losses(policies["agent"], batch, "agent", config)[1], jnp.abs(stored).max()
 
     info, size = compiled(check, rollout)(rollout)
     assert size > 3

@@ -19,17 +19,19 @@ from tiny import FAST
 
 import legoswarm
 from legoswarm.cli import main
-from legoswarm.evaluate.compare import evaluate_policy
-from legoswarm.policies import PolicyConfig, count_parameters, make_policies, to_planar
+from legoswarm.evaluate.policies import evaluate_policy
+from legoswarm.layout import Layout
 from legoswarm.policies.networks.leash import pull_back
+from legoswarm.policies.networks.roles import count_parameters, make_policies, over_members
+from legoswarm.policies.networks.segnn import complete, star, to_planar
 from legoswarm.policies.networks.steerable import SIGMOID_GAIN, SILU_GAIN, Irreps, balanced, paths_to
-from legoswarm.policies.policy import over_members
-from legoswarm.policies.segnn import complete, star
-from legoswarm.scene import Layout, observe
-from legoswarm.tasks import Spread, Tag
+from legoswarm.scene import observe
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from tests.policies import policy_of
 from tests.saved import save_small
 
-SMALL = PolicyConfig(width=16, depth=2, leash=1.0)  # short enough to pull
+SMALL = policy_of(width=16, depth=2, leash=1.0)  # short enough to pull
 each_name = pytest.mark.parametrize("name", ["segnn", "segnn-planar"])
 each_layout = pytest.mark.parametrize("layout", [SPREAD, TAG], ids=["spread", "tag"])
 
@@ -334,8 +336,8 @@ def test_two_at_one_place():
     ids=lambda task: task.name,
 )
 def test_trains_is_saved_evaluated_and_acts(task, tmp_path):
-    policy = PolicyConfig(policy="segnn", width=12, depth=1)
-    mappo = legoswarm.MappoConfig(envs=4, rollout=5, epochs=1, minibatches=1)
+    policy = policy_of("segnn", width=12, depth=1)
+    mappo = legoswarm.Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
     train = legoswarm.TrainConfig(task, policy, mappo, steps=60)
     folder = legoswarm.start_run(
         legoswarm.RunConfig(train, evaluations=1, eval_episodes=3), tmp_path / "run", quiet=True

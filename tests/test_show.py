@@ -9,18 +9,20 @@ import pytest
 from PIL import Image
 
 from legoswarm.evaluate.episodes import play
-from legoswarm.policies import PolicyConfig, make_policies
-from legoswarm.scene import Layout
-from legoswarm.show import animate, draw_trajectories
-from legoswarm.show.draw import COLOURS, Failure, colours, view, views, visible_path
-from legoswarm.tasks import Spread, Tag
+from legoswarm.layout import Layout
+from legoswarm.policies.networks.roles import make_policies
+from legoswarm.show.animate import animate
+from legoswarm.show.draw import COLOURS, Failure, colours, draw_trajectories, view, views, visible_path
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from tests.policies import policy_of
 
 SPREAD = Spread(agents=3, sizes=(2,), horizon=5)  # the third agent and the third landmark do not exist
 TAG = Tag(pursuers=2, evaders=1, obstacles=1, arena=True, horizon=5)
 
 
 def episode(task):
-    policies = make_policies(PolicyConfig(width=16, depth=1), task.layout, key=jax.random.key(0))
+    policies = make_policies(policy_of(width=16, depth=1), task.layout, key=jax.random.key(0))
     actors = {role: policy.actor for role, policy in policies.items()}
     return jax.device_get(jax.jit(lambda key: play(task, actors, task.reset(key)))(jax.random.key(1)))
 

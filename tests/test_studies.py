@@ -15,17 +15,17 @@ import pytest
 from legoswarm.cli import main
 from legoswarm.files import FileError
 from legoswarm.learn.folder import RunFolder
-from legoswarm.policies import PolicyConfig
 from legoswarm.studies import run as running
-from legoswarm.studies.catalogue import STUDIES, Study
-from legoswarm.studies.failure import Failing
+from legoswarm.studies.catalogue import METHODS, STUDIES, Study
+from legoswarm.studies.failure import FailingTag
 from legoswarm.studies.measures import evaluated, head_to_head, symmetries, trajectories
 from legoswarm.studies.part import SCALES, Part, Scale, Training
-from legoswarm.studies.run import METHODS, Workshop, chosen_parts, list_studies, make_workshop, run_studies
-from legoswarm.tasks import Tag
+from legoswarm.studies.run import Workshop, chosen_parts, list_studies, make_workshop, run_studies
+from legoswarm.tasks.tag import Tag
 from tests import linear
 from tests.browser import BROWSER, in_ci, opened
 from tests.page import check_page
+from tests.policies import policy_of
 from tests.saved import save_small
 from tests.tiny import TINY, Yard, compiled
 
@@ -286,7 +286,7 @@ def test_list_says_what_there_is(capsys, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["without", "kept", "removed"])
 def test_a_failed_pursuer_stops_or_is_gone(kind):
-    task = Failing(Tag(pursuers=2, evaders=1), kind, at=3)
+    task = FailingTag(pursuers=2, evaders=1, kind=kind, at=3)
     state, action = task.reset(jax.random.key(0)), jnp.ones((3, 2))
     step = compiled(task.step, state, action)
     places = []
@@ -301,12 +301,12 @@ def test_a_failed_pursuer_stops_or_is_gone(kind):
 
 def test_captures_count_after_the_failure_and_without_the_failed():
     place = jnp.array([[0.0, 0.0], [0.0, 0.05], [0.0, 0.02], [0.9, 0.9], [-0.9, 0.9]])
-    start = Failing(Tag(pursuers=2, evaders=1), "kept").reset(jax.random.key(0))
+    start = FailingTag(pursuers=2, evaders=1, kind="kept").reset(jax.random.key(0))
     counts = {}
     for kind in ("without", "kept"):
         for time in (30, 31):
             state = dataclasses.replace(start, position=place, time=jnp.array(time))
-            counts[kind, time] = float(Failing(Tag(pursuers=2, evaders=1), kind).measure(state)["captures_after"])
+            counts[kind, time] = float(FailingTag(pursuers=2, evaders=1, kind=kind).measure(state)["captures_after"])
     assert counts == {("without", 30): 0, ("without", 31): 2, ("kept", 30): 0, ("kept", 31): 1}
 
 
@@ -315,7 +315,7 @@ CHASE = Tag(pursuers=2, evaders=1, obstacles=1, horizon=10)
 
 def test_symmetries_are_measured(tmp_path):
     # In frames, but with the pursuers in the order of their numbers: the evader minds when they are swapped.
-    config = PolicyConfig(policy="mappo-local", width=4)
+    config = policy_of("mappo-local", width=4)
     measured = symmetries()([str(save_small(tmp_path / "tag", CHASE, config=config))], SCALE)
     turned = {f"rotated by {angle} degrees" for angle in (37, 90)}
     assert set(measured["errors"]) == {"two pursuers swapped", "reflected", "moved", *turned}

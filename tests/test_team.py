@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from scenes import TAG, orthogonal, random_scene
 
-from legoswarm.frames import Frame
-from legoswarm.policies import Decision, decide, world_actions
+from legoswarm.frames.canonical import Frame
+from legoswarm.policies.networks.decision import Decision
+from legoswarm.policies.networks.team import decide, world_actions
 
 ROLES = {"pursuer": (2.0, 0.4), "evader": (-3.0, 1.9)}  # what an actor makes of its velocity, and its frame's angle
 

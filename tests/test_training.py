@@ -12,18 +12,19 @@ import pytest
 from tiny import FAST, TINY, Yard, compiled, random_policies
 
 from legoswarm.cli import main
-from legoswarm.learn.algorithms.mappo import MappoConfig
+from legoswarm.fast.backend import over_seeds
+from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.folder import RunConfig, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
 from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.policies import PolicyConfig
 from legoswarm.policies.saved.file import load_policy
-from legoswarm.policies.saved.trees import named_leaves, over_seeds
-from legoswarm.tasks import Spread
+from legoswarm.policies.saved.trees import named_leaves
+from legoswarm.tasks.spread import Spread
+from tests.policies import policy_of
 
 SEEDS = (0, 1, 2, 3, 4, 6)
 TRAIN = TrainConfig(
-    Yard(mines=0.01, cliffs=0.01), TINY, MappoConfig(envs=4, rollout=5, epochs=2, minibatches=1, lr=1e-2), steps=2000
+    Yard(mines=0.01, cliffs=0.01), TINY, Mappo(envs=4, rollout=5, epochs=2, minibatches=1, lr=1e-2), steps=2000
 )
 
 
@@ -186,7 +187,7 @@ def test_one_compilation_serves_the_whole_run():
 @pytest.fixture(scope="module")
 def diverged(tmp_path_factory):
     """A run that goes on until its last seed has diverged: its folder and what it said."""
-    train = TrainConfig(Yard(mines=0.01, cliffs=0.01), TINY, TRAIN.mappo, steps=20_000)
+    train = TrainConfig(Yard(mines=0.01, cliffs=0.01), TINY, TRAIN.algorithm, steps=20_000)
     out = tmp_path_factory.mktemp("diverged") / "[red]run"  # the name is no markup
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
@@ -228,10 +229,11 @@ def test_a_diverged_run_does_not_go_on(diverged, capsys):
     assert "every seed has diverged; their last good state is in" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize("evaluations", [1, 3, 7, 40])
 def test_as_many_evaluations_as_asked(evaluations, tmp_path):
     """Evenly spread, the last one at the end; at most one for each report."""
-    train = TrainConfig(Yard(), TINY, TRAIN.mappo, steps=20 * 11)
+    train = TrainConfig(Yard(), TINY, TRAIN.algorithm, steps=20 * 11)
     folder = start_run(RunConfig(train, evaluations=evaluations, eval_episodes=2), tmp_path / "run", quiet=True)
     evaluated = [row["iteration"] for row in folder.read_metrics() if "eval" in row]
     assert len(evaluated) == min(evaluations, 11)
@@ -256,8 +258,8 @@ def test_metrics_are_numbers_or_null(diverged):
 
 @pytest.mark.slow
 def test_mixed_team_sizes_train():
-    mappo = MappoConfig(envs=8, rollout=5, epochs=2, minibatches=2, lr=1e-2)
-    policy = PolicyConfig(width=8, depth=0, encoder="deepsets")
+    mappo = Mappo(envs=8, rollout=5, epochs=2, minibatches=2, lr=1e-2)
+    policy = policy_of(width=8, depth=0, encoder="deepsets")
     task = Spread(agents=3, sizes=(2, 3), horizon=5)
     program = make_train(TrainConfig(task, policy, mappo, steps=400))
     start = jax.random.key(0), random_policies(policy, task.layout)
@@ -275,8 +277,8 @@ def test_mixed_team_sizes_train():
 @pytest.mark.slow
 def test_it_learns():
     """Twenty thousand steps of two agents. Doing nothing and a fresh policy earn about -69, a trained one -16."""
-    mappo = MappoConfig(envs=32, rollout=25, epochs=5, minibatches=1, lr=3e-3)
-    program = make_train(TrainConfig(Spread(agents=2), PolicyConfig(width=16, depth=1, heads=2), mappo, steps=20_000))
+    mappo = Mappo(envs=32, rollout=25, epochs=5, minibatches=1, lr=3e-3)
+    program = make_train(TrainConfig(Spread(agents=2), policy_of(width=16, depth=1, heads=2), mappo, steps=20_000))
     key = jax.random.key(0)
     state = compiled(program.init, key)(key)
     score = jax.jit(lambda state: program.evaluate(state, jax.random.key(1), 200), compiler_options=FAST)

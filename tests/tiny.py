@@ -12,10 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from legoswarm.frames import Frame
-from legoswarm.policies import Decision, PolicyConfig, RolePolicy, make_policies, register_policy
-from legoswarm.scene import Layout, Scene, observe
-from legoswarm.tasks import Limit, State, register_task
+from legoswarm.frames.canonical import Frame
+from legoswarm.layout import Layout
+from legoswarm.limits import Limit
+from legoswarm.policies.networks.decision import Decision
+from legoswarm.policies.networks.roles import RolePolicy, make_policies
+from legoswarm.policies.policy import POLICIES, Policy
+from legoswarm.scene import Scene, observe
+from legoswarm.tasks.task import TASKS, State
 
 TURN = np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)  # the frame of every agent: a reflection
 FAST = {"xla_backend_optimization_level": 0}  # compile fast, run slowly
@@ -61,18 +65,25 @@ class TinyCritic(eqx.Module):
         return features(view) @ self.weight + view.position @ self.place + self.bias
 
 
-def build_tiny(config, layout, role, *, key):
+@POLICIES.register
+@dataclasses.dataclass(frozen=True)
+class TinyPolicy(Policy):
     """Small random weights."""
-    draw = 0.3 * jax.random.normal(key, (15,))
-    actor = TinyActor(draw[:8].reshape(4, 2), jnp.full(2, config.log_std))
-    return RolePolicy(actor, TinyCritic(draw[8:12], draw[12:14], draw[14]))
+
+    name: ClassVar[str] = "tiny"
+    label: ClassVar[str] = "tiny"
+    colour: ClassVar[str] = "#000000"
+
+    def build(self, layout, role, *, key):
+        draw = 0.3 * jax.random.normal(key, (15,))
+        actor = TinyActor(draw[:8].reshape(4, 2), jnp.full(2, self.log_std))
+        return RolePolicy(actor, TinyCritic(draw[8:12], draw[12:14], draw[14]))
 
 
-register_policy("tiny", build_tiny)
-TINY = PolicyConfig(policy="tiny")
+TINY = TinyPolicy()
 
 
-@register_task
+@TASKS.register
 @dataclasses.dataclass(frozen=True)
 class Yard:
     """Agents earn -|p|^2 for each step; an episode ends for good when the first one leaves |x| <= 1.

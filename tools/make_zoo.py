@@ -10,7 +10,7 @@ import dataclasses
 from pathlib import Path
 
 import legoswarm
-from legoswarm.evaluate.compare import EPISODE_SEED, evaluate_policy
+from legoswarm.evaluate.policies import EPISODE_SEED, evaluate_policy
 from legoswarm.files import read_json
 from legoswarm.policies.saved.file import load_policy, save_policy
 

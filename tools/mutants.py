@@ -80,7 +80,7 @@ def rises_and_falls(label, low, high):
     ),
     Mutant(
         "starts that depend on the method",
-        "evaluate/compare.py",
+        "evaluate/policies.py",
         "test_compare.py",
         """
 _rows_of = rows_of

@@ -21,13 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from legoswarm.cli.options import number, whole
+from legoswarm.fast.backend import on_cpu, over_seeds
 from legoswarm.files import write_json
-from legoswarm.learn.algorithms.mappo import MappoConfig
-from legoswarm.learn.defaults import policy_config
-from legoswarm.learn.machine import environment
-from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.policies.saved.trees import on_cpu, over_seeds
-from legoswarm.tasks import make_task, task_names
+from legoswarm.learn.train import TrainConfig, configure, make_train
+from legoswarm.provenance import provenance
+from legoswarm.tasks.task import TASKS
 
 EPISODES = 500
 
@@ -36,10 +34,10 @@ def sweep(config: TrainConfig, trials: list[dict[str, float]], seeds: int) -> tu
     """Figures (trials, seeds) of all trials after training, and the seconds it took."""
 
     def program(trial: dict[str, Any]):
-        mappo = dataclasses.replace(config.mappo)
+        algorithm = dataclasses.replace(config.algorithm)
         for name, value in trial.items():  # traced values, past the checks of a frozen class
-            object.__setattr__(mappo, name, value)
-        return make_train(dataclasses.replace(config, mappo=mappo))
+            object.__setattr__(algorithm, name, value)
+        return make_train(dataclasses.replace(config, algorithm=algorithm))
 
     def begin(trial: dict[str, Any], seed: Any) -> Any:
         return program(trial).init(jax.random.key(seed))
@@ -63,7 +61,7 @@ def main() -> None:
     """Read the command line, run, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("policy")
-    parser.add_argument("--task", default="spread", choices=task_names())
+    parser.add_argument("--task", default="spread", choices=TASKS.names())
     parser.add_argument("--agents", type=whole, default=3)
     parser.add_argument("--steps", type=whole, default=1_000_000)
     parser.add_argument("--seeds", type=whole, default=3)
@@ -76,14 +74,13 @@ def main() -> None:
     parser.add_argument("--critic", help="default: the policy's")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    task = make_task(args.task, **({"agents": args.agents} if args.task == "spread" else {}))
+    task = TASKS.make(args.task, **({"agents": args.agents} if args.task == "spread" else {}))
     trials = [{"lr": lr, "entropy": entropy} for lr in args.lr for entropy in args.entropy]
-    critic = {"critic": args.critic} if args.critic else {}
-    policy = policy_config(args.policy, width=args.width, **critic)
+    options = {"width": args.width, "envs": args.envs, "minibatches": args.minibatches}
+    options |= {"critic": args.critic} if args.critic else {}
     rows = []
     for epochs in args.epochs:
-        mappo = MappoConfig(envs=args.envs, epochs=epochs, minibatches=args.minibatches)
-        config = TrainConfig(task, policy, mappo, args.steps)
+        config = configure(task, args.policy, steps=args.steps, epochs=epochs, **options)
         figures, seconds = sweep(config, trials, args.seeds)
         for at, trial in enumerate(trials):
             returns = figures[task.primary][at]
@@ -93,11 +90,11 @@ def main() -> None:
         about = {
             "command": " ".join(["python", *sys.argv]),
             "agents": args.agents,
-            "critic": policy.critic,
+            "critic": config.policy.critic,
             "steps": args.steps,
             "seconds": seconds,
         }
-        write_json(args.out, {"policy": args.policy, **about, "trials": rows, **environment()})
+        write_json(args.out, {"policy": args.policy, **about, "trials": rows, **provenance()})
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""From a policy to flying drones; nothing in this package needs JAX, except the simulator Crazyflow."""
+"""From a policy to flying drones, without JAX: only Crazyflow and the check of exported files need it."""

@@ -7,40 +7,42 @@ of all roles side by side, heads as an axis. Axes: hands, controlled roles, role
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from legoswarm.architecture import JOINT, LEASH_GAIN, SLOW, TINY, PolicyConfig
 from legoswarm.arrays import AnyArray
+from legoswarm.frames.rules import TINY
+from legoswarm.policies.lego import LegoPolicy
 
 HIDDEN = np.float32(-1e9)  # added to the attention score of what is not seen: its weight is then exactly zero
-SIDES = np.array([[1, 1], [1, -1]], np.float32)  # what makes a right-handed frame that of the right, or the left hand
-SIDES_OF_FEATURES = SIDES[:, [0, 1, 0, 1]]
+HAND_SIGNS = np.array([[1, 1], [1, -1]], np.float32)  # turn a right-handed frame into a right- or a left-handed one
+FEATURE_SIGNS = HAND_SIGNS[:, [0, 1, 0, 1]]
 TURNS = np.array([[1, 0, 0, 1], [0, -1, 1, 0]], np.float32)  # x @ TURNS is the frame [x, J x], row by row
-AXES = np.eye(2, dtype=np.float32)
+WORLD_AXES = np.eye(2, dtype=np.float32)
+Chosen: TypeAlias = tuple[AnyArray, AnyArray, AnyArray]  # positions, velocities and weights of others
 
 
-class Linear(NamedTuple):
-    """x W + b."""
+class Affine(NamedTuple):
+    """An affine map x W + b."""
 
     weight: np.ndarray
     bias: np.ndarray
 
     def __call__(self, x: AnyArray) -> AnyArray:
-        """The map of each row."""
+        """Map each row of `x`."""
         return x @ self.weight + self.bias
 
 
-class AttentionLayer(NamedTuple):
-    """x + sigma(heads of softmax(Q K^T) V); for each head, `qkv` gives the scaled query, the key and the value."""
+class NumpyAttention(NamedTuple):
+    """x + sigma(heads of softmax(Q K^T) V); `qkv` maps to the scaled query, the key and the value of each head."""
 
     qkv: np.ndarray
-    sigma: Linear
+    sigma: Affine
 
     def __call__(self, x: AnyArray, penalty: AnyArray) -> AnyArray:
-        """One layer over the others, `penalty` added to the scores."""
+        """Apply one layer to the features of the others, with `penalty` added to the scores."""
         joined = _normalise(x)[..., None, :, :] @ self.qkv
         size = self.sigma.weight.shape[-2]
         query, key, value = (joined[..., at * size : (at + 1) * size] for at in range(3))
@@ -50,57 +52,88 @@ class AttentionLayer(NamedTuple):
         return x + np.maximum(np.add.reduce(mixed @ self.sigma.weight, axis=-3) + self.sigma.bias, 0.0)
 
 
-class Actors(NamedTuple):
-    """The weights of all controlled roles."""
+def mask_nearest(count: int, position: AnyArray, velocity: AnyArray, weight: AnyArray) -> Chosen:
+    """Set the weight of others to 0 if `count` others of their role are seen closer to the agent."""
+    square = np.where(weight > 0, np.vecdot(position, position), np.inf)
+    closer = (square[..., :, None] > square[..., None, :]).astype(np.float32)
+    return position, velocity, weight * (np.add.reduce(closer, axis=-1) < count).astype(np.float32)
 
-    myself: Linear
-    embed: Linear
-    layers: tuple[AttentionLayer | Linear, ...]  # attention, or deep sets
-    fuse: Linear  # one matrix for each part
-    last: Linear
-    head: Linear
+
+def gather_nearest(count: int, position: AnyArray, velocity: AnyArray, weight: AnyArray) -> Chosen:
+    """Drop the others that `mask_nearest` masks, so that no more are encoded than count.
+
+    All that are as far away as the last one stay, so that the outcome does not depend on their order.
+    """
+    if weight.shape[-1] <= count:
+        return position, velocity, weight
+    square = np.where(weight > 0, np.vecdot(position, position), np.inf)
+    far = square > np.partition(square, count - 1, axis=-1)[..., count - 1 : count]
+    weight = np.where(far, 0, weight)
+    most = max(int(np.count_nonzero(weight, axis=-1).max()), 1)
+    first = np.argpartition(weight == 0, most - 1, axis=-1)[..., :most]
+    position, velocity = (np.take_along_axis(x, first[..., None], axis=-2) for x in (position, velocity))
+    return position, velocity, np.take_along_axis(weight, first, axis=-1)
+
+
+class NumpyActors(NamedTuple):
+    """The weights of the actors of all controlled roles."""
+
+    myself: Affine
+    embed: Affine
+    layers: tuple[NumpyAttention | Affine, ...]  # attention, or deep sets
+    fuse: Affine  # one matrix for each part
+    last: Affine
+    head: Affine
 
     def __call__(
         self,
-        config: PolicyConfig,
+        config: LegoPolicy,
         velocity: Float[AnyArray, "controlled agents 2"],
         others_position: Float[AnyArray, "_ _ agents others 2"],
         others_velocity: Float[AnyArray, "_ _ _ others 2"],
         mask: Bool[AnyArray, "controlled roles agents others"],
+        gather: bool = True,
     ) -> Float[AnyArray, "controlled agents 2"]:
-        """The mean action of each agent in the world frame, without the limit."""
+        """Return the mean action of each agent in the world frame, not yet limited.
+
+        Of each role the `config.nearest` others are encoded; with `gather` the rest is dropped instead of masked.
+        """
         weight = mask.astype(np.float32)
         count = np.add.reduce(weight, axis=-1)
         total = np.add.reduce(others_position * weight[..., None], axis=(1, 3))
         to_centroid = total / (np.add.reduce(count, axis=1)[..., None] + 1)
         frame = _frame(config, velocity, others_position, weight, to_centroid)
         if config.nearest:
-            weight = weight * _among_nearest(config.nearest, others_position, mask)
+            choose, seen = gather_nearest if gather else mask_nearest, (others_position, others_velocity, weight)
+            others_position, others_velocity, weight = choose(config.nearest, *seen)
             count = np.add.reduce(weight, axis=-1)
-        hands = SIDES[: config.hands, None, None]
+        hands = HAND_SIGNS[: config.hands, None, None]
         own = (velocity[..., None, :] @ frame)[..., 0, :] * hands
         turn = frame[:, None]
         others = np.concatenate([others_position @ turn, others_velocity @ turn], axis=-1)
-        others = others * SIDES_OF_FEATURES[: config.hands, None, None, None, None]
+        others = others * FEATURE_SIGNS[: config.hands, None, None, None, None]
         local = np.add.reduce(self._mean(config, own, others, weight, count) * hands, axis=0) / config.hands
         action = (local[..., None, :] @ np.matrix_transpose(frame))[..., 0, :]
         if config.leash:
             distance = _norm(to_centroid)[..., None]
             pull = np.maximum(distance - config.leash, 0.0) / np.maximum(distance, config.leash)
-            action = action + to_centroid * (LEASH_GAIN * pull)
+            action = action + to_centroid * (config.leash_gain * pull)
+        if config.squash:
+            local = config.squash * np.tanh((action[..., None, :] @ frame)[..., 0, :] / config.squash)
+            action = (local[..., None, :] @ np.matrix_transpose(frame))[..., 0, :]
         return action
 
     def _mean(
         self,
-        config: PolicyConfig,
+        config: LegoPolicy,
         own: Float[AnyArray, "hands controlled agents 2"],
         others: Float[AnyArray, "hands controlled _ agents others 4"],
         weight: Float[AnyArray, "controlled roles agents others"],
         count: Float[AnyArray, "controlled roles agents"],
     ) -> Float[AnyArray, "hands controlled agents 2"]:
-        """The network: each hand's mean action in its own frame."""
+        """Return the mean action of each agent in its own frame, once for each handedness of the frame."""
         x, myself = self.embed(others), self.myself(own)
-        if config.encoder == JOINT:
+        if config.encoder == "joint":
             x, weight, myself = self._together(x, weight, count, myself)
         else:
             x, myself = self._deeper(x, weight), _normalise(np.maximum(myself, 0.0))
@@ -116,10 +149,10 @@ class Actors(NamedTuple):
         return self.head(_normalise(np.maximum(x, 0.0)))
 
     def _deeper(self, x: AnyArray, weight: AnyArray) -> AnyArray:
-        """All layers."""
+        """Apply all layers of the encoders; `weight` is 0 for the others that are not seen."""
         penalty = ((1 - weight) * HIDDEN)[..., None, None, :]
         for layer in self.layers:
-            x = layer(x, penalty) if isinstance(layer, AttentionLayer) else layer(np.maximum(x, 0.0))
+            x = layer(x, penalty) if isinstance(layer, NumpyAttention) else layer(np.maximum(x, 0.0))
         return x
 
     def _together(
@@ -129,7 +162,9 @@ class Actors(NamedTuple):
         count: Float[AnyArray, "controlled roles agents"],
         myself: Float[AnyArray, "hands controlled agents width"],
     ) -> tuple[AnyArray, AnyArray, AnyArray]:
-        """Attention among all roles and the agent itself in one row; what of it is which role; the agent's own."""
+        """Let the agent and the entities of all roles attend to each other in one row.
+
+        Return the features of the row, which entries of it are seen of each role, and the agent's own features."""
         roles = range(self.embed.weight.shape[1])
         x = np.concatenate([myself[:, :, None, :, None], *(x[:, :, at : at + 1] for at in roles)], axis=-2)
         nobody = (count[:, :1] * 0)[..., None]
@@ -139,40 +174,29 @@ class Actors(NamedTuple):
         return x, np.concatenate([np.concatenate([nobody, *row], axis=-1) for row in own], axis=1), x[:, :, 0, :, 0]
 
 
-def _among_nearest(
-    count: int,
-    position: Float[AnyArray, "_ _ agents others 2"],
-    mask: Bool[AnyArray, "controlled roles agents others"],
-) -> Float[AnyArray, "controlled roles agents others"]:
-    """1 for who has less than `count` others of its role seen closer to the agent."""
-    square = np.where(mask, np.vecdot(position, position), np.inf)
-    closer = (square[..., :, None] > square[..., None, :]).astype(np.float32)
-    return (np.add.reduce(closer, axis=-1) < count).astype(np.float32)
-
-
 def _frame(
-    config: PolicyConfig,
+    config: LegoPolicy,
     velocity: Float[AnyArray, "controlled agents 2"],
     position: Float[AnyArray, "_ _ agents others 2"],
     weight: Float[AnyArray, "controlled roles agents others"],
     to_centroid: Float[AnyArray, "controlled agents 2"],
 ) -> Float[AnyArray, "controlled agents 2 2"]:
-    """The frame [x y] of each agent, by the rules of `frames.canonical`."""
+    """Return the frame [x y] of each agent, by the rules of `frames.canonical`."""
     if config.axis == "none":
-        return AXES + 0 * velocity[..., None]
+        return WORLD_AXES + 0 * velocity[..., None]
     speed = _norm(velocity)[..., None]
     if config.rest == "global":
-        frame = _right_handed(np.where(speed != 0, velocity, AXES[0]))
+        frame = _right_handed(np.where(speed != 0, velocity, WORLD_AXES[0]))
         return _choose(frame, np.vecdot(frame[..., 1], to_centroid))
     weight = weight * np.vecdot(position, position)
     outward = np.add.reduce(position * weight[..., None], axis=(1, 3))
     outward = outward / np.maximum(np.add.reduce(weight, axis=(1, 3)), TINY * TINY)[..., None]
-    x = np.where(speed > 1e-12, velocity, AXES[0])
+    x = np.where(speed > 1e-12, velocity, WORLD_AXES[0])
     x = np.where(_norm(outward)[..., None] > TINY, outward, x)
     x = np.where(_norm(to_centroid)[..., None] > TINY, to_centroid, x)
     candidates = [velocity, outward]
     if config.axis == "velocity":
-        moving = speed > SLOW
+        moving = speed > config.slow
         x = np.where(moving, velocity, x)
         candidates.append(np.where(moving, to_centroid, outward))
     frame = _right_handed(x)
@@ -184,15 +208,15 @@ def _frame(
 
 
 def _right_handed(x: Float[AnyArray, "controlled agents 2"]) -> Float[AnyArray, "controlled agents 2 2"]:
-    """The right-handed frame whose first axis has the direction of `x`."""
+    """Return the right-handed frame whose first axis has the direction of `x`."""
     return np.reshape(x / _norm(x)[..., None] @ TURNS, (len(x), -1, 2, 2))
 
 
 def _choose(
     frame: Float[AnyArray, "controlled agents 2 2"], side: Float[AnyArray, "controlled agents"]
 ) -> Float[AnyArray, "controlled agents 2 2"]:
-    """The frame whose second axis points to that side."""
-    return frame * np.where(side[..., None, None] > 0, SIDES[0], SIDES[1])
+    """Turn the second axis to the side on which `side` is positive."""
+    return frame * np.where(side[..., None, None] > 0, HAND_SIGNS[0], HAND_SIGNS[1])
 
 
 def _normalise(x: AnyArray) -> AnyArray:
@@ -203,7 +227,7 @@ def _normalise(x: AnyArray) -> AnyArray:
 
 @functools.cache
 def _average(width: int) -> Float[np.ndarray, "width 1"]:
-    """x @ this is the mean of the last axis."""
+    """Return the matrix A for which x @ A is the mean of the last axis of x."""
     return np.full((width, 1), 1 / width, np.float32)
 
 

@@ -64,11 +64,11 @@ class CflibLink:
 
     @property
     def longest_interval(self) -> float:
-        """The longest time between two setpoints that were handed to cflib in flight, s."""
+        """Return the longest time between two setpoints that were handed to cflib in flight, s."""
         return self._beat.longest
 
     def open(self, timeout: float) -> None:
-        """Connect and wait for the first state; raises LinkError if it fails or takes longer."""
+        """Connect and wait for the first state; raise LinkError if it fails or takes longer."""
         if self._thread is not None:
             raise LinkError(f"{self.name} has been opened before")
         self._thread = threading.Thread(target=self._work, name=f"link-{self.name}", daemon=True)
@@ -79,15 +79,15 @@ class CflibLink:
             raise LinkError(f"{self.name} cannot be reached at {self.uri}: {why}")
 
     def state(self) -> DroneState | None:
-        """The newest state; None before the first."""
+        """Return the newest state, or None before the first."""
         return self._state
 
     def lost(self) -> str | None:
-        """Why the link is lost; None as long as nothing says so."""
+        """Return why the link is lost, or None as long as nothing says so."""
         return self._lost
 
     def parameter(self, name: str) -> str:
-        """A parameter, asked of the drone; waits a second for it at most."""
+        """Ask the drone for a parameter; wait a second at most."""
         return self._exchange(name, lambda: self._cf.param.request_param_update(name), time.monotonic() + 1)
 
     def set_pose(self, x: float, y: float, z: float, yaw: float, timeout: float) -> None:
@@ -101,19 +101,19 @@ class CflibLink:
         self._settle(deadline)
 
     def take_off(self, height: float, seconds: float) -> None:
-        """Rise to `height` above the ground, on board."""
+        """Rise to `height` above the ground by the drone's own commander."""
         self._setpoint, self._may_fall = None, False
         self._post(lambda: self._cf.high_level_commander.takeoff(height, seconds, yaw=None))
 
     def land(self, seconds: float) -> None:
-        """Stop the stream of setpoints and land here, on board; nothing happens after motors_off."""
+        """Stop the stream of setpoints and land here by the drone's own commander; do nothing after motors_off."""
         if self._may_fall:
             return
         self._setpoint = None
         self._post(lambda: self._land(seconds))
 
     def hover(self, velocity_xy: Float[np.ndarray, "2"], height: float) -> None:
-        """Put a velocity of the world frame and a height into the mailbox; nothing happens after motors_off."""
+        """Put a velocity of the world frame and a height into the mailbox; do nothing after motors_off."""
         if not (np.isfinite(velocity_xy).all() and math.isfinite(height)):
             raise LinkError(f"{self.name} was told a velocity or a height that is not finite")
         if not self._may_fall:
@@ -126,7 +126,7 @@ class CflibLink:
         self._post(self._stream)
 
     def close(self) -> None:
-        """Let go of a drone that stands; refuses above 0.1 m, except after motors_off or when the radio has let go."""
+        """Let go of a drone that stands; refuse above 0.1 m, except after motors_off or when the radio has let go."""
         if self._thread is None:
             return
         state = self._state
@@ -205,7 +205,7 @@ class CflibLink:
         self._answered.set()
 
     def _stream(self) -> None:
-        """Send what is in the mailbox."""
+        """Send the newest setpoint of the mailbox."""
         setpoint, now = self._setpoint, time.monotonic()
         if isinstance(setpoint, _Stop):
             if now - setpoint.since < STOP_SECONDS:
@@ -310,7 +310,7 @@ class _Stop:
 
 
 def _cflib() -> Any:
-    """Bitcraze's library, with its drivers; quiet unless somebody wants to see its log."""
+    """Import Bitcraze's library and start its drivers; it logs nothing unless somebody has asked for its log."""
     try:
         import cflib.crazyflie
         import cflib.crtp
@@ -326,6 +326,6 @@ def _cflib() -> Any:
 
 
 def _cache() -> str:
-    """Where cflib keeps the tables of contents that it reads from each firmware once."""
+    """Return the folder in which cflib keeps the tables of contents that it reads from each firmware once."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return str(home / "legoswarm" / "crazyflie")

@@ -38,7 +38,7 @@ class Crazyflie:
 
 
 def read_crazyflies(path: str | Path) -> list[Crazyflie]:
-    """The drones of a file that are enabled, in its order."""
+    """Read the drones of a file that are enabled, in its order."""
     path = Path(path)
     content = _mapping(path, _yaml(path), "the file")
     if content.get("fileversion") != 3:
@@ -63,7 +63,7 @@ def read_crazyflies(path: str | Path) -> list[Crazyflie]:
 
 
 def _drone(path: Path, name: str, settings: tuple[Mapping[str, Any], ...]) -> Crazyflie:
-    """One drone, from the settings of itself, its type and all, in the order in which they count."""
+    """Read one drone from the settings of itself, of its type and of all drones, of which the first count most."""
     uri = settings[0].get("uri")
     if not isinstance(uri, str) or "://" not in uri:
         raise FileError(f"{path}: robot {name} needs a uri such as radio://0/80/2M/E7E7E7E701")
@@ -98,7 +98,7 @@ def _yaml(path: Path) -> Any:
 
 
 def _mapping(path: Path, value: Any, what: str) -> Mapping[Any, Any]:
-    """A mapping of the file; one that is left out or left empty is an empty one."""
+    """Refuse a value of the file that is not a mapping; one that is left out or left empty counts as empty."""
     if value is None:
         return {}
     if not isinstance(value, dict):

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from legoswarm.policies.saved.act import Swarm
 
 TOLERANCE = 1e-5  # of what JAX says, relative to the largest action of a scene or to 1
-SCENES = 20  # of each of two team sizes that a file is checked with
+CHECKED_SCENES = 20  # of each of two team sizes that a file is checked with
 
 
 def export_policy(name: str | Path, out: str | Path, seed: int | None = None, onnx: bool = True) -> list[Path]:
-    """Write one seed, by default the best, into a new folder; the files written, each complete and checked."""
+    """Write one seed, by default the best, into a new folder; return the files, each complete and checked."""
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileError(f"{out} exists and is not an empty folder; choose another --out")
@@ -44,7 +44,7 @@ def export_policy(name: str | Path, out: str | Path, seed: int | None = None, on
 
 
 def record_all(runtime: Runtime) -> dict[str, bytes]:
-    """The ONNX file of each controlled role."""
+    """Return the ONNX file of each controlled role."""
     roles = runtime.controlled_roles
     if odd := [role for role in roles if not re.fullmatch(r"[\w-]+", role)]:
         raise ValueError(f"the role {odd[0]!r} cannot be the name of an ONNX file; leave ONNX out with --no-onnx")
@@ -58,7 +58,7 @@ def record_all(runtime: Runtime) -> dict[str, bytes]:
 
 
 def _record(recorder: Any, runtime: Runtime, own: int) -> bytes:
-    """Record the actor of one role: a scene as arrays of any size to actions, by the code of the runtime."""
+    """Record the runtime's code for one role as a graph from the arrays of a scene, of any size, to actions."""
     about = runtime.description
     positions = recorder.input("positions", np.eye(3, 2), "entities", 2)
     velocities = recorder.input("velocities", np.eye(3, 2), "entities", 2)
@@ -72,8 +72,8 @@ def _record(recorder: Any, runtime: Runtime, own: int) -> bytes:
     mask = (roles == np.arange(len(runtime.roles))[:, None, None]) & visible & (number != agents[:, None])
     actor = _one(runtime.actors, own)
     with np.errstate(all="ignore"):  # the examples that symbols carry mean nothing
-        actions = actor(about.config, mine[None], relative[None, None], velocity[None, None, None], mask[None])
-        actions = about.limit(actions)[0]
+        seen = mine[None], relative[None, None], velocity[None, None, None], mask[None]
+        actions = about.limit(actor(about.config, *seen, gather=False))[0]  # how many to gather is no part of a graph
     facts = {"roles": list(runtime.roles), "role": runtime.roles[own], "limit": str(about.limit), "task": about.task}
     facts["seed"] = runtime.seed
     texts = {name: fact if isinstance(fact, str) else json.dumps(fact) for name, fact in facts.items()}
@@ -81,7 +81,7 @@ def _record(recorder: Any, runtime: Runtime, own: int) -> bytes:
 
 
 def _one(actors: Any, own: int) -> Any:
-    """The weights of one controlled role alone."""
+    """Return the weights of one controlled role alone."""
     if not isinstance(actors, tuple):
         return actors[own : own + 1]
     parts = [_one(part, own) for part in actors]
@@ -100,7 +100,7 @@ def check(model: bytes, role: str, swarm: Swarm) -> None:
         kinds = np.repeat(np.arange(len(swarm.roles)), np.maximum(swarm.file.layout.slots, 1) + more)
         names = [swarm.roles[kind] for kind in kinds]
         mine = np.flatnonzero(kinds == swarm.roles.index(role))
-        for _ in range(SCENES):
+        for _ in range(CHECKED_SCENES):
             positions, velocities = rng.uniform(-1, 1, (2, len(kinds), 2))
             visible = rng.uniform(size=(int((kinds < swarm.file.layout.controlled).sum()), len(kinds))) < 0.8
             expected = swarm.act(positions, velocities, names, visible)

@@ -33,10 +33,10 @@ class Fleet:
 
 @dataclasses.dataclass(frozen=True)
 class Simulation:
-    """How drones are simulated.
+    """The kind of simulation: bodies, and how they are reached.
 
-    Without waiting, in this process (`dry`); or behind cflib, in real time: over UDP, or over cflib's own radio driver
-    with a dongle that loses the share `radio` of packets each way.
+    Drones are simulated in this process without waiting (`dry`), or behind cflib in real time: over UDP, or over
+    cflib's own radio driver with a dongle that loses the share `radio` of packets each way.
     """
 
     plant: str = "point"
@@ -54,7 +54,7 @@ class Simulation:
 def simulated_fleet(
     simulation: Simulation, roles: Sequence[str], places: Sequence[Place], seed: int
 ) -> Iterator[Fleet]:
-    """Simulated drones that stand at some places."""
+    """Start simulated drones that stand at some places, and end them afterwards."""
     names = [f"cf{at + 1}" for at in range(len(places))]
 
     def behind_cflib(uris: Sequence[str], report: Callable[[], list[dict[str, Any]]]) -> Fleet:
@@ -76,7 +76,7 @@ def simulated_fleet(
 
 
 def real_fleet(path: str | Path, roles: Sequence[str]) -> Fleet:
-    """The drones of a crazyflies.yaml; they take their roles in its order."""
+    """Return the drones of a crazyflies.yaml, with roles in the order of the file."""
     robots = read_crazyflies(path)
     if len(robots) != len(roles):
         wanted = " and ".join(f"{roles.count(role)} {role}s" for role in dict.fromkeys(roles))

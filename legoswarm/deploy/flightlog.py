@@ -13,7 +13,6 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
 
 import numpy as np
@@ -22,18 +21,18 @@ from jaxtyping import Float, Int
 from legoswarm.deploy.plan import Clock, in_words
 from legoswarm.files import FileError
 
-FORMAT = 1
+LOG_FORMAT = 1
 
 
 class FlightLog:
-    """A log to write into, a new file; without a path it keeps nothing."""
+    """A log that a flight writes into a new file; without a path it keeps nothing."""
 
     def __init__(self, path: Path | None = None):
         self.path = path
         self._file: TextIO | None = None
 
     def write(self, kind: str, **fields: Any) -> None:
-        """One line; arrays become lists, and numbers that are not finite become null."""
+        """Write one line; arrays become lists, and numbers that are not finite become null."""
         if self.path is None:
             return
         if self._file is None:
@@ -44,14 +43,14 @@ class FlightLog:
         self._file.flush()
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close the file; nothing more is written."""
         if self._file is not None:
             self._file.close()
 
     def __enter__(self) -> FlightLog:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -68,7 +67,7 @@ def _plain(value: Any) -> Any:
 
 
 class Diary:
-    """What a mission writes down and says; times count from its beginning.
+    """The log and the messages of a mission; times count from its beginning.
 
     A full disk or a console that has gone must not keep drones in the air: errors end here.
     """
@@ -78,35 +77,36 @@ class Diary:
         self._noted: set[str] = set()
 
     def say(self, words: str) -> None:
-        """For people."""
+        """Tell people something."""
         with contextlib.suppress(Exception):
             self._say(words)
 
     def write(self, kind: str, **fields: Any) -> None:
-        """A line of the log."""
+        """Write a line of the log."""
         try:
             self._log.write(kind, t=self._clock.now() - self._begun, **fields)
         except Exception as error:
-            words = f"the log cannot be written: {in_words(error)}"
-            if words not in self._noted:
-                self._noted.add(words)
+            if self._is_new(words := f"the log cannot be written: {in_words(error)}"):
                 self.say(words)
 
     def event(self, words: str, **fields: Any) -> None:
-        """Something that happened, for the log and for people."""
+        """Write down something that happened, and tell people."""
         self.write("event", words=words, **fields)
         self.say(words)
 
     @contextlib.contextmanager
     def noting(self, what: str) -> Iterator[None]:
-        """Errors are written down, each of them once, and do not stop what follows."""
+        """Write errors down, each of them once, instead of raising them."""
         try:
             yield
         except Exception as error:
-            words = f"{what}: {in_words(error)}"
-            if words not in self._noted:
-                self._noted.add(words)
+            if self._is_new(words := f"{what}: {in_words(error)}"):
                 self.event(words)
+
+    def _is_new(self, words: str) -> bool:
+        new = words not in self._noted
+        self._noted.add(words)
+        return new
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Flight:
     end: dict[str, Any] | None  # None if the log breaks off
 
     def during(self, stage: str) -> slice:
-        """The ticks of a stage."""
+        """Return the range of ticks of a stage."""
         at = [number for number, name in enumerate(self.stage) if name == stage]
         return slice(at[0], at[-1] + 1) if at else slice(0, 0)
 
@@ -143,8 +143,8 @@ def read_flight(path: str | Path) -> Flight:
         rows = [json.loads(line) for line in lines]
         by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in ("tick", "step", "event", "end")}
         about = rows[0]
-        if about["kind"] != "flight" or about["format"] != FORMAT:
-            raise ValueError(f"it is not of format {FORMAT}")
+        if about["kind"] != "flight" or about["format"] != LOG_FORMAT:
+            raise ValueError(f"it is not of format {LOG_FORMAT}")
         ticks, drones = by_kind["tick"], len(about["names"])
 
         def column(name: str, *shape: int, kind: Any = float) -> Any:

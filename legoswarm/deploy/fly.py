@@ -1,4 +1,4 @@
-"""`legoswarm fly`: the paper's experiment on drones, real or simulated, and what remains of it: logs and pictures."""
+"""`legoswarm fly`: the paper's experiment on drones, real or simulated, with logs, pictures and statistics."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from legoswarm.deploy.compare import RARE, compare
 from legoswarm.deploy.fleet import Simulation, real_fleet, simulated_fleet
+from legoswarm.deploy.flight_statistics import RARE, compare_flights
 from legoswarm.deploy.flightlog import FlightLog, read_flight
 from legoswarm.deploy.mission import Mission
 from legoswarm.deploy.plan import Outcome
 from legoswarm.deploy.runtime import Runtime, load_runtime
 from legoswarm.deploy.setting import Setting, draw_start
-from legoswarm.deploy.summary import describe, environment
+from legoswarm.deploy.summary import describe
 from legoswarm.files import FileError, write_json
+from legoswarm.provenance import provenance
 
+FLIGHT_PACKAGES = ("cflib", "crazyflow", "mujoco")  # whose versions matter to flights
 OBSTACLES = ((0.75, 0.3), (-0.75, -0.3))  # m
 Say = Callable[[str], None]
 
@@ -45,8 +47,7 @@ def fly(
     """
     if trials < 1:
         raise ValueError("at least one trial is needed")
-    runtime = load_tag(policy)
-    setting = dataclasses.replace(setting, protocol=str(runtime.description.task.get("protocol", "paper")))
+    runtime, setting = _prepare(policy, setting)
     centres = np.array(obstacles, float).reshape(-1, 2)
     simulation = simulation or Simulation()
     out, say = Path(out), say or _to_console
@@ -60,7 +61,7 @@ def fly(
             ready = contextlib.nullcontext(real_fleet(crazyflies, setting.roles))
         else:
             start = draw_start(setting, centres, np.random.default_rng(seed + number))
-            places = [(float(x), float(y), 0.0) for x, y in start]
+            places = [(x, y, 0.0) for x, y in start.tolist()]
             ready = simulated_fleet(simulation, setting.roles, places, seed + number)
         with ready as fleet, FlightLog(path) as log:
             mission = Mission(
@@ -85,23 +86,23 @@ def fly(
         if outcome.error is not None:
             break
     about = {"command": command, "policy": policy, "policy_seed": runtime.seed}
-    write_json(out / "summary.json", {**about, "trials": rows, **environment()})
+    write_json(out / "summary.json", {**about, "trials": rows, **provenance(*FLIGHT_PACKAGES)})
     draw([path for path in logs if path.exists()], out, say)
     if (error := outcomes[-1].error) is not None:
         raise error
     return outcomes
 
 
-def load_tag(policy: str) -> Runtime:
-    """A policy that knows pursuers, evaders and obstacles."""
+def _prepare(policy: str, setting: Setting) -> tuple[Runtime, Setting]:
+    """Load a policy that knows pursuers, evaders and obstacles, and give the setting the protocol of its training."""
     runtime = load_runtime(policy)
     if not {"pursuer", "evader", "obstacle"} <= set(runtime.roles):
         raise ValueError(f"{policy} cannot fly this: it knows {', '.join(runtime.roles)}, not pursuers and evaders")
-    return runtime
+    return runtime, dataclasses.replace(setting, protocol=str(runtime.description.task.get("protocol", "paper")))
 
 
 def draw(logs: Sequence[Path], out: Path, say: Say | None = None) -> list[Path]:
-    """A picture of all flights, and an animation of each that has run; says what it wrote."""
+    """Draw a picture of all flights and an animation of each that has run; say and return what was written."""
     from legoswarm.deploy.picture import animate_flight, draw_flights
 
     flights = [(path, read_flight(path)) for path in logs]
@@ -134,14 +135,13 @@ def statistics(
     say, out = say or _to_console, Path(out)
     if out.suffix != ".json":
         raise ValueError(f"statistics are written into a .json file, not {out}")
-    runtime = load_tag(policy)
-    setting = dataclasses.replace(setting, protocol=str(runtime.description.task.get("protocol", "paper")))
+    runtime, setting = _prepare(policy, setting)
 
     def progress(done: int) -> None:
         if done % 20 == 0:
             say(f"{done} of {episodes} episodes")
 
-    compared = compare(policy, setting, plant=plant, episodes=episodes, seed=seed, jobs=jobs, progress=progress)
+    compared = compare_flights(policy, setting, plant=plant, episodes=episodes, seed=seed, jobs=jobs, progress=progress)
     result = {
         "command": command,
         "policy": policy,
@@ -152,18 +152,18 @@ def statistics(
         "capture_distance": setting.chase(np.zeros((0, 2))).capture_distance(setting.rules.pause),
         **compared,
         "setting": dataclasses.asdict(setting),
-        **environment(),
+        **provenance(*FLIGHT_PACKAGES),
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     write_json(out, result)
-    for line in _in_words(setting, result):
+    for line in _lines(setting, result):
         say(line)
     say(f"wrote {out}")
     return result
 
 
-def _in_words(setting: Setting, result: dict[str, Any]) -> Iterator[str]:
-    """The figures that matter, a line for each."""
+def _lines(setting: Setting, result: dict[str, Any]) -> Iterator[str]:
+    """Yield a line of words for each figure that matters."""
     failure = setting.plan.failure != "none"
     captured = "capture share of the remaining pursuer" if failure else "capture share"
     names = {"captured": captured, "capture_time": "steps to the first capture", "pursuer_return": "pursuer return"}

@@ -1,7 +1,7 @@
 """Drones without cflib and without waiting: the Crazyflies of `sitl` in this process, on a clock of their own.
 
-For dry runs and for statistics over many flights. The same bodies, commander, battery and faults as behind the UDP
-endpoint; no threads, no sockets, and a minute passes as fast as it can be computed.
+Dry runs and statistics over many flights use them. They have the same bodies, commander, battery and faults as behind
+the UDP endpoint, but no threads and no sockets, and a minute passes as fast as it can be computed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from jaxtyping import Float
 
 from legoswarm.deploy.link import CLOSE_HEIGHT, Beat, DroneState, LinkError
 from legoswarm.deploy.sitl import crtp
-from legoswarm.deploy.sitl.drone import PARAMETERS, Drone
+from legoswarm.deploy.sitl.drone import PARAMETERS, SimulatedDrone, move_on, report_all
 from legoswarm.deploy.sitl.plants import Plant
 
 
 class World:
-    """Simulated drones on the ground, and the clock that they live by; it moves when somebody sleeps."""
+    """Simulated drones and their clock, which moves on when somebody sleeps."""
 
     def __init__(self, names: Sequence[str], plant: Plant, *, tick: float = 0.02, seed: int = 0):
         self.plant = plant
-        self.drones = [Drone(place, seed=seed + at) for at, place in enumerate(plant.position)]
+        self.drones = [SimulatedDrone(place, seed=seed + at) for at, place in enumerate(plant.position)]
         self.links = [
             InProcessLink(name, drone, self, seed + at)
             for at, (name, drone) in enumerate(zip(names, self.drones, strict=True))
@@ -34,42 +34,26 @@ class World:
         self._tick, self._ticks = tick, 0
 
     def now(self) -> float:
-        """Seconds since the world began."""
+        """Return the seconds since the world began."""
         return self._ticks * self._tick
 
     def sleep_until(self, time: float) -> None:
-        """Let the world move on."""
+        """Let the world move on until that time."""
         while self.now() < time - 1e-9:
-            self._move()
+            self._ticks += 1
+            move_on(self.drones, self.plant, self.now(), self._tick)
+            for link in self.links:
+                link.listen()
 
     def report(self) -> list[dict[str, Any]]:
-        """For each drone, what it saw and where it truly is."""
-        places = self.plant.position.tolist()
-        return [
-            {"position": place, **drone.report(self.now())} for place, drone in zip(places, self.drones, strict=True)
-        ]
-
-    def _move(self) -> None:
-        self._ticks += 1
-        now, plant = self.now(), self.plant
-        targets = [
-            drone.tick(now, self._tick, plant.position[at], plant.velocity[at], float(plant.yaw[at]))
-            for at, drone in enumerate(self.drones)
-        ]
-        plant.step(
-            np.array([target.velocity for target in targets]),
-            np.array([target.yaw_rate for target in targets]),
-            np.array([int(target.mode) for target in targets]),
-            self._tick,
-        )
-        for link in self.links:
-            link.listen()
+        """Report for each drone what it saw and where it truly is."""
+        return report_all(self.drones, self.plant, self.now())
 
 
 class InProcessLink:
-    """One simulated drone; packets reach it at once, or as late as its faults say."""
+    """The link to one simulated drone; packets reach it at once, or as late as its faults say."""
 
-    def __init__(self, name: str, drone: Drone, world: World, seed: int):
+    def __init__(self, name: str, drone: SimulatedDrone, world: World, seed: int):
         self.name = name
         self.drone = drone
         self._world = world
@@ -81,11 +65,11 @@ class InProcessLink:
 
     @property
     def longest_interval(self) -> float:
-        """The longest time between two setpoints, s."""
+        """Return the longest time between two setpoints, s."""
         return self._beat.longest
 
     def listen(self) -> None:
-        """Take in what the drone says now."""
+        """Receive the state that the drone reports now."""
         faults, estimate = self.drone.faults, self.drone.estimate
         if not self._is_open or faults.mute:
             return
@@ -97,7 +81,7 @@ class InProcessLink:
             self._states.popleft()
 
     def open(self, timeout: float) -> None:
-        """Wait for the first state."""
+        """Wait for the first state; raise LinkError if that takes longer than `timeout` seconds."""
         self._is_open = True
         deadline = self._world.now() + timeout
         while self.state() is None:
@@ -106,17 +90,17 @@ class InProcessLink:
             self._world.sleep_until(self._world.now() + 0.02)
 
     def state(self) -> DroneState | None:
-        """The newest state that has arrived."""
+        """Return the newest state that has arrived, or None before the first."""
         if not self._states or self._states[0].received > self._world.now() + 1e-9:
             return None
         return self._states[0]
 
     def lost(self) -> str | None:
-        """Nothing gets lost in one process."""
+        """Return None, because no link is lost within one process."""
         return None
 
     def parameter(self, name: str) -> str:
-        """A parameter of the drone."""
+        """Return a parameter of the drone."""
         if name not in self.drone.parameters.values:
             raise LinkError(f"{self.name} has no parameter {name}")
         return str(self.drone.parameters.values[name])
@@ -130,12 +114,12 @@ class InProcessLink:
         self._write("kalman.resetEstimation", 0)
 
     def take_off(self, height: float, seconds: float) -> None:
-        """Rise to `height`, on board."""
+        """Rise to `height` by the drone's own commander."""
         self._may_fall = False
         self._send(8, 0, struct.pack("<BBff?f", 7, 0, height, 0.0, True, seconds))
 
     def land(self, seconds: float) -> None:
-        """Stop the stream of setpoints and land, on board."""
+        """Stop the stream of setpoints and land by the drone's own commander."""
         if not self._may_fall:
             self._beat.end()
             self._send(7, 1, struct.pack("<BI", 0, 0))
@@ -153,12 +137,12 @@ class InProcessLink:
             self._send(7, 0, struct.pack("<Bffff", 10, cos * x + sin * y, cos * y - sin * x, 0.0, height))
 
     def motors_off(self) -> None:
-        """Stop the motors."""
+        """Stop this drone's motors now, wherever it is."""
         self._may_fall = True
         self._send(7, 0, b"\0")
 
     def close(self) -> None:
-        """Let go of a drone that stands."""
+        """Let go of a drone that stands; refuse above 0.1 m, except after motors_off."""
         state = self.state()
         if state is not None and state.position[2] > CLOSE_HEIGHT and not self._may_fall:
             raise LinkError(f"{self.name} was last heard of at a height of {state.position[2]:.2f} m: land it first")

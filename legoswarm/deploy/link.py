@@ -49,47 +49,47 @@ class Beat:
         self._last: float | None = None
 
     def strike(self, now: float) -> None:
-        """Something is sent."""
+        """Note that something is sent now."""
         if self._last is not None:
             self.longest = max(self.longest, now - self._last)
         self._last = now
 
     def end(self) -> None:
-        """The stream ends: what comes next is the first of another."""
+        """End the stream: what is sent next begins another one."""
         self._last = None
 
 
 @runtime_checkable
 class Link(Protocol):
-    """One drone. Every method returns at once unless it has a time limit or says so; LinkError when it fails.
+    """The link to one drone. Methods return at once unless they say otherwise, and raise LinkError when they fail.
 
     Once the link is lost, orders do nothing; `lost` says so.
     """
 
     @property
     def name(self) -> str:
-        """As in crazyflies.yaml, for example cf1."""
+        """Return the name of the drone as in crazyflies.yaml, for example cf1."""
         ...
 
     @property
     def longest_interval(self) -> float:
-        """The longest time between two setpoints that were sent in flight, s: what the computer itself let pass."""
+        """Return the longest time between two setpoints that were sent in flight, s: what the computer let pass."""
         ...
 
     def open(self, timeout: float) -> None:
-        """Connect and wait for the first state; raises LinkError if it fails or takes longer."""
+        """Connect and wait for the first state; raise LinkError if it fails or takes longer."""
         ...
 
     def state(self) -> DroneState | None:
-        """The newest state; None before the first."""
+        """Return the newest state, or None before the first."""
         ...
 
     def lost(self) -> str | None:
-        """Why the link is lost; None as long as nothing says so (a silent drone shows in the state's age)."""
+        """Return why the link is lost, or None as long as nothing says so; a silent drone shows in the state's age."""
         ...
 
     def parameter(self, name: str) -> str:
-        """A parameter as the drone holds it, for example stabilizer.controller; waits a second for it at most."""
+        """Ask the drone for a parameter, for example stabilizer.controller; wait a second at most."""
         ...
 
     def set_pose(self, x: float, y: float, z: float, yaw: float, timeout: float) -> None:
@@ -97,15 +97,15 @@ class Link(Protocol):
         ...
 
     def take_off(self, height: float, seconds: float) -> None:
-        """Rise to `height` above the ground, on board."""
+        """Rise to `height` above the ground by the drone's own commander."""
         ...
 
     def land(self, seconds: float) -> None:
-        """Stop the stream of setpoints and land here, on board; nothing happens after motors_off."""
+        """Stop the stream of setpoints and land here by the drone's own commander; do nothing after motors_off."""
         ...
 
     def hover(self, velocity_xy: Float[np.ndarray, "2"], height: float) -> None:
-        """Fly with this velocity of the world frame at this height; nothing happens after motors_off.
+        """Fly with this velocity of the world frame at this height; do nothing after motors_off.
 
         It is to be said again and again: after 0.5 s the drone hovers on the spot, after 5 s it lands, so that no
         drone flies on for a mission that hangs.
@@ -117,5 +117,5 @@ class Link(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of a drone that stands; refuses above 0.1 m, except after motors_off or when the radio has let go."""
+        """Let go of a drone that stands; refuse above 0.1 m, except after motors_off or when the radio has let go."""
         ...

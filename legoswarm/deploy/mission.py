@@ -17,25 +17,25 @@ from typing import Any
 
 import numpy as np
 
-from legoswarm.deploy.flightlog import FORMAT, Diary, FlightLog
+from legoswarm.deploy.flightlog import LOG_FORMAT, Diary, FlightLog
 from legoswarm.deploy.plan import Capture, Clock, Drone, MissionError, Outcome, Plan, Stage, WallClock, in_words
 from legoswarm.deploy.preflight import check_at_start, check_drone, check_places
 from legoswarm.deploy.punctual import punctual
-from legoswarm.deploy.safety import Obstacles, Rules
-from legoswarm.deploy.team import Team
-from legoswarm.deploy.units import Chase, OwnEstimates, Plane, Policy, Positions, Reference
+from legoswarm.deploy.safety import Obstacles, Plane, Rules
+from legoswarm.deploy.squad import Squad
+from legoswarm.deploy.units import Chase, OwnEstimates, Pilot, Positions, Reference
 
 APART, APART_SECONDS = 0.5, 3.0  # m, s: before landing, drones above each other move apart
 LATE_SECONDS = 0.1  # a loop that is later than this says so
 
 
 class Mission:
-    """One flight of all drones; `fly` does it."""
+    """One flight of all drones, which the method `fly` carries out."""
 
     def __init__(
         self,
         drones: Sequence[Drone],
-        policy: Policy,
+        policy: Pilot,
         chase: Chase,
         obstacles: Obstacles,
         *,
@@ -63,7 +63,7 @@ class Mission:
         self._diary = Diary(log or FlightLog(), say or (lambda words: None), self._clock)
         self._about = about or {}
         source = positions or OwnEstimates([drone.link for drone in drones])
-        self.team = Team(self.drones, self.plan, obstacles, source, self._clock, self._diary)
+        self.squad = Squad(self.drones, self.plan, obstacles, source, self._clock, self._diary)
         self._ticks = max(round(chase.period * self.plan.rate), 1)  # of a step
         self._due = self._clock.now()
         self._stage = self._reached = Stage.CONNECT
@@ -73,7 +73,7 @@ class Mission:
         self._track: list[Plane] = []
 
     def fly(self) -> Outcome:
-        """Do it all. Errors end up in the outcome, after the drones have landed."""
+        """Go through all stages and return how it ended; an error stands in the outcome, and the drones have landed."""
         error: BaseException | None = None
         with self._catching_interrupts(), self._keeping_time():
             try:
@@ -90,7 +90,7 @@ class Mission:
             self._close()
         if error is None and self._interrupted.is_set():  # while they landed: nothing else is to be flown
             error = KeyboardInterrupt()
-        members = self.team.members
+        members = self.squad.members
         outcome = Outcome(
             self._reached,
             error,
@@ -121,20 +121,16 @@ class Mission:
             if self.plan.poses == "given":
                 drone.link.set_pose(*drone.start, 0.0, timeout=self.plan.connect_seconds)
         self._due = self._clock.now()
-        self._wait(
-            lambda: self.team.age <= self.rules.stale,
-            2.0,
-            lambda name: f"{name} does not say where it is",
-        )
-        check_at_start(self.drones, self.team.position, self.plan.near)
-        check_places(self._names, self.team.position, self.obstacles, self.rules)
+        self._wait(lambda: self.squad.age <= self.rules.stale, 2.0, lambda name: f"{name} does not say where it is")
+        check_at_start(self.drones, self.squad.position, self.plan.near)
+        check_places(self._names, self.squad.position, self.obstacles, self.rules)
 
     def _take_off(self) -> None:
         self._enter(Stage.TAKEOFF)
-        for member in self.team.members:
+        for member in self.squad.members:
             member.drone.link.take_off(member.height, self.plan.take_off_seconds)
         self._wait(
-            lambda: np.abs(self.team.position[:, 2] - self.team.heights) < 0.15,
+            lambda: np.abs(self.squad.position[:, 2] - self.squad.heights) < 0.15,
             self.plan.take_off_seconds + 3.0,
             lambda name: f"{name} did not reach its height",
         )
@@ -145,24 +141,24 @@ class Mission:
         begun = self._clock.now()
 
         def hover() -> np.ndarray:
-            off = starts - self.team.plane
-            self.team.command(2.0 * off, self.rules)
-            unrest = np.linalg.norm(off, axis=-1) + np.linalg.norm(self.team.velocity, axis=-1)
+            off = starts - self.squad.plane
+            self.squad.command(2.0 * off, self.rules)
+            unrest = np.linalg.norm(off, axis=-1) + np.linalg.norm(self.squad.velocity, axis=-1)
             return (unrest < 0.2) & (self._clock.now() - begun >= self.plan.settle_seconds)
 
         self._wait(hover, self.plan.settle_seconds + 5.0, lambda name: f"{name} does not hover steadily")
 
     def _run(self) -> None:
         self._enter(Stage.RUN)
-        plan, team, begun = self.plan, self.team, self._clock.now()
-        reference = Reference.at_rest(team.plane.copy(), begun)
+        plan, squad, begun = self.plan, self.squad, self._clock.now()
+        reference = Reference.at_rest(squad.plane.copy(), begun)
         for step in range(plan.horizon):
-            if step == plan.fail_at and plan.failure != "none" and team.members[plan.failing].steered:
-                team.fail(plan.failing, "scheduled", plan.failure)
-            steered = team.steered
+            if step == plan.fail_at and plan.failure != "none" and squad.members[plan.failing].steered:
+                squad.fail(plan.failing, "scheduled", plan.failure)
+            steered = squad.steered
             if not steered.any():
                 raise MissionError("no drone is left to fly")
-            measured = team.plane.copy(), team.velocity.copy()
+            measured = squad.plane.copy(), squad.velocity.copy()
             present = steered | (not plan.drop_failed)
             self._track.append(measured[0])
             action = self.chase.act(self.policy, *measured, present)
@@ -173,10 +169,10 @@ class Mission:
             if step % 10 == 0:
                 self._diary.say(f"step {step} of {plan.horizon}")
             for _ in range(self._ticks):
-                team.command(reference.velocities(self.chase, team.plane, self._clock.now()), self.rules)
+                squad.command(reference.velocities(self.chase, squad.plane, self._clock.now()), self.rules)
                 self._next_tick()
                 self._note_captures(step, self._clock.now() - begun)
-        self._track.append(team.plane.copy())
+        self._track.append(squad.plane.copy())
 
     def _land(self) -> None:
         """Bring everybody down; nothing that goes wrong here keeps another drone in the air."""
@@ -188,10 +184,10 @@ class Mission:
             with self._diary.noting("moving apart before landing"):
                 self._move_apart()
         for _ in range(2):
-            self.team.land()
+            self.squad.land()
             if self._everybody_stands_within(self.plan.land_seconds + 3.0):
                 break
-        self.team.note_landed()
+        self.squad.note_landed()
 
     def _close(self) -> None:
         self._enter(Stage.CLOSE)
@@ -211,16 +207,16 @@ class Mission:
             self._next_tick()
 
     def _move_apart(self) -> None:
-        """Drones above each other would land on each other: all count as being in one layer, and farther apart."""
+        """Move drones apart that would land on each other, as if all were in one layer with a larger separation."""
         separation = max(APART, self.rules.separation)
         rules = dataclasses.replace(self.rules, layer=self.rules.wake + 10.0, separation=separation)
         deadline = self._clock.now() + APART_SECONDS
         while self._clock.now() < deadline:
-            plane = self.team.plane[self.team.flying]
+            plane = self.squad.plane[self.squad.flying]
             gaps = np.linalg.norm(plane[:, None] - plane[None], axis=-1) + separation * np.eye(len(plane))
             if (gaps > 0.9 * separation).all():
                 return
-            self.team.command(np.zeros((len(self.drones), 2)), rules)
+            self.squad.command(np.zeros((len(self.drones), 2)), rules)
             self._next_tick()
         self._diary.event("drones are still above each other: they land all the same")
 
@@ -230,9 +226,9 @@ class Mission:
         while True:
             with self._diary.noting("landing"):
                 self._next_tick()
-            self.team.tell_to_land()
+            self.squad.tell_to_land()
             passed = self._clock.now() - begun
-            if passed > self.plan.land_seconds + 0.5 and not self.team.flying.any():
+            if passed > self.plan.land_seconds + 0.5 and not self.squad.flying.any():
                 return True
             if passed > seconds:
                 return False
@@ -244,26 +240,26 @@ class Mission:
             self._diary.event(f"the loop is late by {late:.2f} s")
             self._due = self._clock.now()
         self._clock.sleep_until(self._due)
-        self.team.look()
-        self.team.record(self._stage.value)
+        self.squad.look()
+        self.squad.record(self._stage.value)
         if self._stage in (Stage.TAKEOFF, Stage.SETTLE, Stage.RUN):
             self._watch()
         self._check_interrupt()
 
     def _watch(self) -> None:
         """Find drones that have failed; before the run nobody may fail."""
-        for at, member in enumerate(self.team.members):
-            if member.steered and (why := self.team.trouble(at)) is not None:
+        for at, member in enumerate(self.squad.members):
+            if member.steered and (why := self.squad.trouble(at)) is not None:
                 if self._stage is not Stage.RUN:
                     raise MissionError(f"{member.name} failed before the run: {why}")
-                self.team.fail(at, why, "land")
+                self.squad.fail(at, why, "land")
 
     def _note_captures(self, step: int, seconds: float) -> None:
-        """Pairs of a steered pursuer and an evader that have just come close enough."""
+        """Note each steered pursuer that has just come close enough to an evader."""
         reach, first, names = self.chase.capture_distance(self.rules.pause), self.chase.pursuers, self._names
-        gaps = np.linalg.norm(self.team.plane[:first, None] - self.team.plane[None, first:], axis=-1)
+        gaps = np.linalg.norm(self.squad.plane[:first, None] - self.squad.plane[None, first:], axis=-1)
         close = gaps < reach
-        close[~self.team.steered[:first]] = False
+        close[~self.squad.steered[:first]] = False
         touching = {(int(pursuer), first + int(evader)) for pursuer, evader in np.argwhere(close)}
         for pursuer, evader in sorted(touching - self._touching):
             self._captures.append(Capture(step, round(seconds, 3), names[pursuer], names[evader]))
@@ -288,7 +284,7 @@ class Mission:
         chase = {name: getattr(self.chase, name) for name in ("scale", "stretch", "fence", "protocol")}
         self._diary.write(
             "flight",
-            format=FORMAT,
+            format=LOG_FORMAT,
             names=self._names,
             roles=list(self.chase.roles),
             starts=[drone.start for drone in self.drones],
@@ -302,7 +298,7 @@ class Mission:
 
     @contextlib.contextmanager
     def _keeping_time(self) -> Iterator[None]:
-        """In real time, come before other programs; a simulated clock waits."""
+        """Have a flight in real time come before other programs; a simulated clock waits for the program anyway."""
         if not isinstance(self._clock, WallClock):
             yield
             return
@@ -319,7 +315,7 @@ class Mission:
 
     @contextlib.contextmanager
     def _catching_interrupts(self) -> Iterator[None]:
-        """Ctrl-C and a request to end become a flag: no line of the mission is cut short by them."""
+        """Turn Ctrl-C and requests to end into a flag, so that they cut no line of the mission short."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,4 +1,4 @@
-"""What a mission is made of: its plan, its stages, how drones do, its clock and how it ended."""
+"""The parts of a mission: its plan, stages and clock, the condition of its drones, and its outcome."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ POSES = ("given", "absolute")
 
 
 class MissionError(ValueError):
-    """Why a mission does not begin, or ends early; one sentence for a person."""
+    """The reason why a mission does not begin or ends early, in one sentence."""
 
 
 class Stage(enum.Enum):
-    """Where a mission is."""
+    """The stages of a mission, in their order."""
 
     CONNECT = "connect"
     PREFLIGHT = "preflight"
@@ -34,7 +34,7 @@ class Stage(enum.Enum):
 
 
 class Status(enum.Enum):
-    """How a drone does."""
+    """The condition of a drone during a mission."""
 
     OK = "ok"
     PAUSED = "paused"
@@ -53,7 +53,7 @@ class Drone:
 
     @property
     def name(self) -> str:
-        """Its link's."""
+        """Return the name of the link."""
         return self.link.name
 
 
@@ -93,26 +93,26 @@ class Plan:
 
 @runtime_checkable
 class Clock(Protocol):
-    """Time for a mission; a simulated one passes as fast as it can."""
+    """The clock of a mission; a simulated one passes as fast as it can."""
 
     def now(self) -> float:
-        """Seconds; the same clock as the poses'."""
+        """Return the time in seconds, on the clock by which poses are dated."""
         ...
 
     def sleep_until(self, time: float) -> None:
-        """Return at that time."""
+        """Wait until that time."""
         ...
 
 
 class WallClock:
-    """The computer's own."""
+    """The computer's own clock."""
 
     def now(self) -> float:
-        """Monotonic time."""
+        """Return the monotonic time, s."""
         return monotonic()
 
     def sleep_until(self, time: float) -> None:
-        """Return at that time."""
+        """Wait until that time."""
         sleep(max(time - monotonic(), 0.0))
 
 
@@ -128,7 +128,7 @@ class Capture:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a mission ended. `track` has the positions at the beginning of each step and at the end, m."""
+    """The outcome of a mission. `track` has the positions at the beginning of each step and at the end, m."""
 
     reached: Stage  # the last stage before landing
     error: BaseException | None  # why it ended early
@@ -139,7 +139,7 @@ class Outcome:
     intervals: dict[str, float]  # the longest one between two setpoints sent to each drone, s
 
     def to_json(self) -> dict[str, Any]:
-        """All but the track."""
+        """Return everything but the track, as JSON."""
         return {
             "reached": self.reached.value,
             "error": None if self.error is None else in_words(self.error),
@@ -151,7 +151,7 @@ class Outcome:
 
 
 def in_words(error: BaseException) -> str:
-    """An error as a sentence."""
+    """Return an error as a sentence."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, ValueError) and str(error):

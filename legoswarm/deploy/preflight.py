@@ -1,4 +1,4 @@
-"""What is checked before drones take off; each refusal is one sentence."""
+"""Checks before drones take off; each refusal is one sentence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from legoswarm.deploy.link import Health
 from legoswarm.deploy.plan import Drone, MissionError, Plan
 from legoswarm.deploy.safety import Obstacles, Rules
 
-PARAMETERS = {
+REQUIRED_PARAMETERS = {
     "stabilizer.controller": ("1", "the PID controller; others do not follow velocities"),
     "stabilizer.estimator": ("2", "the Kalman filter"),
 }
@@ -20,7 +20,7 @@ BROKEN = Health.TUMBLED | Health.LOCKED | Health.CRASHED
 
 def check_drone(drone: Drone, plan: Plan) -> None:
     """Refuse a drone that is not fit to fly."""
-    for name, (value, why) in PARAMETERS.items():
+    for name, (value, why) in REQUIRED_PARAMETERS.items():
         if (found := drone.link.parameter(name)) != value:
             raise MissionError(f"{drone.name} has {name} {found}, but this needs {value}: {why}")
     state = drone.link.state()

@@ -14,7 +14,7 @@ NOT_HERE = (AttributeError, OSError)  # a system that does not have it, or does 
 
 
 def come_first() -> bool:
-    """Have this thread, and those it will start, run before other programs; False where that is not permitted."""
+    """Run this thread, and those it will start, before other programs; return False where that is not permitted."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     except NOT_HERE:
@@ -27,9 +27,9 @@ def come_first() -> bool:
 
 @contextlib.contextmanager
 def punctual() -> Iterator[bool]:
-    """For the time of a flight: come first, collect no garbage, and let threads take turns quickly.
+    """Come first, collect no garbage and let threads take turns quickly, for the time of a flight.
 
-    Gives whether the system permits to come first. In the end all is as it was.
+    Yield whether the system permits to come first. Everything is put back in the end.
     """
     interval, collects = sys.getswitchinterval(), gc.isenabled()
     with contextlib.ExitStack() as undo:

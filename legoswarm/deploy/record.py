@@ -28,20 +28,20 @@ class Recorder:
         self.constants: dict[tuple[Any, ...], onnx.TensorProto] = {}
 
     def input(self, name: str, example: np.ndarray, *axes: str | int) -> Symbol:
-        """A new input; axes that are named may have any size."""
+        """Add an input; axes that are named may have any size."""
         kind = helper.np_dtype_to_tensor_dtype(example.dtype)
         self.inputs.append(helper.make_tensor_value_info(name, kind, axes))
         return Symbol(self, name, example)
 
     def node(self, operator: str, example: np.ndarray, *inputs: Symbol | np.ndarray, **attributes: Any) -> Symbol:
-        """The outcome of a new node."""
+        """Add a node and return its outcome."""
         name = f"v{len(self.nodes)}"
         names = [part.name if isinstance(part, Symbol) else self.constant(part) for part in inputs]
         self.nodes.append(helper.make_node(operator, names, [name], **attributes))
         return Symbol(self, name, example)
 
     def constant(self, value: np.ndarray) -> str:
-        """The name of a constant; each is stored once."""
+        """Return the name of a constant, which is stored once."""
         key = (value.dtype, value.shape, value.tobytes())
         if key not in self.constants:
             self.constants[key] = numpy_helper.from_array(value, f"c{len(self.constants)}")
@@ -50,7 +50,7 @@ class Recorder:
     def finish(
         self, name: str, output: str, symbol: Symbol, axes: tuple[str | int, ...], about: Mapping[str, str]
     ) -> bytes:
-        """The file of the complete graph with one output, checked; `about` is its metadata."""
+        """Return the file of the complete graph with one output, checked; `about` is its metadata."""
         kind = helper.np_dtype_to_tensor_dtype(symbol.dtype)
         nodes = [*self.nodes, helper.make_node("Identity", [symbol.name], [output])]
         outputs = [helper.make_tensor_value_info(output, kind, axes)]
@@ -63,19 +63,19 @@ class Recorder:
 
 
 class Symbol(NDArrayOperatorsMixin):
-    """An array that is not there yet."""
+    """An array whose values are known only when the graph runs."""
 
     def __init__(self, recorder: Recorder, name: str, example: np.ndarray):
         self.recorder, self.name, self.example = recorder, name, np.asarray(example)
 
     @property
     def dtype(self) -> np.dtype:
-        """Its type."""
+        """Return the type of its numbers."""
         return self.example.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of its example."""
+        """Return the shape of its example."""
         return self.example.shape
 
     def __len__(self) -> int:
@@ -85,12 +85,12 @@ class Symbol(NDArrayOperatorsMixin):
         return np
 
     def astype(self, dtype: Any) -> Symbol:
-        """As numbers of another type."""
+        """Return the array as numbers of another type."""
         to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         return self.recorder.node("Cast", self.example.astype(dtype), self, to=to)
 
     def sum(self, axis: int, *, keepdims: bool = False) -> Symbol:
-        """The sum along an axis."""
+        """Return the sum along an axis."""
         return self.__array_ufunc__(np.add, "reduce", self, axis=axis, keepdims=keepdims)
 
     def __getitem__(self, key: Any) -> Symbol:
@@ -159,7 +159,7 @@ def _example(part: Any) -> Any:
 
 
 def _alike(parts: Any) -> list[Any]:
-    """The parts of one operation; numbers and arrays among them become constants of the common type."""
+    """Turn numbers and arrays among the parts of an operation into constants of the common type."""
     dtype = np.result_type(*(_example(part) for part in parts))
     return [part if isinstance(part, Symbol) else np.asarray(part, dtype) for part in parts]
 

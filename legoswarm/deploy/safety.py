@@ -84,7 +84,7 @@ class Rules:
 
     @property
     def soft_fence(self) -> float:
-        """Half the side of the square within which drones are held."""
+        """Return half the side of the square within which drones are held."""
         return self.fence - self.inset
 
 
@@ -118,7 +118,7 @@ class Memory:
 
     @staticmethod
     def start(time: float, shape: tuple[int, ...]) -> Memory:
-        """Nobody moves, nobody is paused; `shape` is (*scenes, drones)."""
+        """Return a memory in which nobody moves or is paused; `shape` is (*scenes, drones)."""
         return Memory(time, np.zeros((*shape, 2)), np.zeros((*shape, shape[-1]), bool), np.full(shape, np.nan))
 
 
@@ -134,10 +134,10 @@ class Verdict:
 def apply_rules(
     rules: Rules, wanted: Plane, sighting: Sighting, obstacles: Obstacles, memory: Memory, time: float
 ) -> Verdict:
-    """The velocities nearest to `wanted` that keep the rules; works on one scene or on arrays of scenes."""
+    """Return the velocities nearest to `wanted` that keep the rules, for one scene or arrays of scenes."""
     step = rules.acceleration * min(max(time - memory.time, 0.0), 0.1)
     steered, place = sighting.steered, sighting.position[..., :2] + rules.ahead * sighting.velocity
-    around = _around(place)
+    around = Around(*_direction(place[..., None, :, :] - place[..., :, None, :]))
     close, since = _pauses(rules, sighting, memory, time)
 
     finite, fresh = np.isfinite(wanted).all(-1), sighting.age <= rules.stale
@@ -166,7 +166,7 @@ def apply_rules(
 def _pauses(
     rules: Rules, sighting: Sighting, memory: Memory, time: float
 ) -> tuple[Bool[np.ndarray, "*scenes drones drones"], Float[np.ndarray, "*scenes drones"]]:
-    """Who is too close under whom, and since when each drone is under others; NaN: it is not."""
+    """Return who is too close under whom, and since when each drone is under others, NaN where it is not."""
     plane, height = sighting.position[..., :2], sighting.position[..., 2]
     lateral = _length(plane[..., :, None, :] - plane[..., None, :, :])
     rise = height[..., None, :] - height[..., :, None]
@@ -178,9 +178,9 @@ def _pauses(
 
 
 def _apart(rules: Rules, goal: Plane, around: Around, under: Square) -> tuple[Plane, Mask, Mask]:
-    """`goal` without what brings a pair closer whose lower drone (row) has been paused `under` the upper one.
+    """Take from `goal` what brings a pair closer whose lower drone (row) has been paused `under` the upper one.
 
-    Also who is sent away, and who must not come closer above another.
+    Return the new goal, who is sent away, and who must not come closer above another.
     """
     leaving, over = np.zeros((2, *goal.shape[:-1]), bool)
     if np.isnan(under).all():
@@ -199,14 +199,10 @@ def _apart(rules: Rules, goal: Plane, around: Around, under: Square) -> tuple[Pl
 
 @dataclasses.dataclass(frozen=True)
 class Around:
-    """From each drone (row) to each other one: direction and distance."""
+    """The direction and the distance from each drone (row) to each other one."""
 
     direction: Float[np.ndarray, "*scenes drones others 2"]
     distance: Float[np.ndarray, "*scenes drones others"]
-
-
-def _around(place: Plane) -> Around:
-    return Around(*_direction(place[..., None, :, :] - place[..., :, None, :]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +221,7 @@ class Bounds:
 
     @staticmethod
     def around(rules: Rules, sighting: Sighting, place: Plane, around: Around, obstacles: Obstacles) -> Bounds:
-        """Fence, obstacles and other drones; the drones' columns come first."""
+        """Return the bounds of fence, obstacles and other drones; the columns of drones come first."""
         steered, flying, height = sighting.steered, sighting.flying, sighting.position[..., 2]
         both = steered[..., :, None] & steered[..., None, :]
         drop = np.abs(height[..., :, None] - height[..., None, :])
@@ -244,7 +240,7 @@ class Bounds:
         )
 
     def hold(self, velocity: Plane) -> bool:
-        """Whether all of them do."""
+        """Return whether velocities keep all bounds."""
         drones = velocity.shape[-2]
         closing = _dot(self.direction, velocity[..., None, :])
         towards = closing[..., :drones]
@@ -257,9 +253,9 @@ class Bounds:
 
 
 def _project(goal: Plane, bounds: Bounds, last: Plane, step: float, speed: float) -> tuple[Plane, Reasons]:
-    """The point nearest to `goal` within `bounds` and within `step` of `last` (Dykstra's algorithm).
+    """Return the point nearest to `goal` within `bounds` and within `step` of `last` (Dykstra's algorithm).
 
-    `step` and `speed` hold exactly. Also, for each drone, the reasons of the bounds that pressed on it.
+    `step` and `speed` hold exactly. Return also, for each drone, the reasons of the bounds that pressed on it.
     """
     near = last + _shorten(goal - last, step)
     if bounds.hold(near):
@@ -298,12 +294,12 @@ def _project(goal: Plane, bounds: Bounds, last: Plane, step: float, speed: float
 
 
 def _within(velocity: Plane, turn: Plane, inside: Plane) -> tuple[Plane, Plane]:
-    """Dykstra's step into a convex set: the point inside, and what is left over."""
+    """Return the point inside a convex set and what is left over: a step of Dykstra's algorithm."""
     return inside, velocity + turn - inside
 
 
 def _direction(vector: Float[np.ndarray, "*scenes 2"]) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vector and length; a vector without a direction points along x."""
+    """Return unit vectors and lengths; a vector without a direction points along x."""
     length = _length(vector)
     tiny = length < 1e-6
     unit = np.where(tiny[..., None], [1.0, 0.0], vector / np.where(tiny, 1.0, length)[..., None])
@@ -311,7 +307,7 @@ def _direction(vector: Float[np.ndarray, "*scenes 2"]) -> tuple[np.ndarray, np.n
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> AnyArray:
-    """a . b, written out: sums over axes of length 2 are slow."""
+    """Return a . b, written out because sums over axes of length 2 are slow."""
     return a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1]
 
 
@@ -320,6 +316,6 @@ def _length(vector: np.ndarray) -> AnyArray:
 
 
 def _shorten(vector: np.ndarray, limit: float) -> np.ndarray:
-    """The vectors, none longer than `limit`."""
+    """Return the vectors, none longer than `limit`."""
     length = _length(vector)[..., None]
     return vector * np.where(length > limit, limit / np.maximum(length, 1e-12), 1.0)

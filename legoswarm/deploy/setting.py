@@ -7,39 +7,40 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
+from legoswarm.configs import option
 from legoswarm.deploy.plan import Plan
-from legoswarm.deploy.safety import Obstacles, Rules
-from legoswarm.deploy.units import Chase, Plane
+from legoswarm.deploy.safety import Obstacles, Plane, Rules
+from legoswarm.deploy.units import Chase
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What flights of one experiment have in common, but for where things stand."""
+    """The roles, sizes, rules and plan that all flights of one experiment share."""
 
     roles: tuple[str, ...] = ("pursuer", "pursuer", "evader")
-    obstacle_radius: float = 0.05  # m; the paper's have a diameter of 0.1 m, less than in training
-    scale: float = 1.5  # m for each unit of the task
-    stretch: float = 5.0  # s for each second of the task
+    obstacle_radius: float = option(0.05, "physical radius of obstacles, m; the paper's, less than in training")
+    scale: float = option(1.5, "metres for each unit of the task")
+    stretch: float = option(5.0, "seconds for each second of the task")
     protocol: str = "paper"
     rules: Rules = dataclasses.field(default_factory=Rules)
     plan: Plan = dataclasses.field(default_factory=Plan)
 
     def chase(self, obstacles: Float[np.ndarray, "obstacles 2"]) -> Chase:
-        """The chase among obstacles at these places, m."""
+        """Return the chase among obstacles at these places, m."""
         return Chase(self.roles, obstacles, self.rules.soft_fence, self.scale, self.stretch, self.protocol)
 
     def physical(self, obstacles: Float[np.ndarray, "obstacles 2"]) -> Obstacles:
-        """The obstacles as they stand in the lab."""
+        """Return the obstacles with the radius that they have in the lab."""
         return Obstacles(obstacles, np.full(len(obstacles), self.obstacle_radius))
 
 
 def draw_obstacles(setting: Setting, count: int, rng: np.random.Generator) -> Float[np.ndarray, "obstacles 2"]:
-    """Obstacles as the task draws them, m."""
+    """Draw places of obstacles as the task does, m."""
     return setting.scale * rng.uniform(-0.8, 0.8, (count, 2))
 
 
 def draw_start(setting: Setting, obstacles: Float[np.ndarray, "obstacles 2"], rng: np.random.Generator) -> Plane:
-    """Drones as the task draws them, m; but with the distances that a mission asks for."""
+    """Draw places of drones as the task does, m, but with the distances that a mission asks for."""
     rules, radii = setting.rules, setting.scale * np.array(setting.chase(obstacles).bodies.radius)
     count = len(setting.roles)
     touch = radii[:count, None] + radii[None, count:]  # in the task

@@ -1,10 +1,8 @@
-"""What remains of some flights in a small file: how each ended, who failed and caught whom, and who waited how long."""
+"""The summary of a flight: how it ended, who failed, who caught whom, and how long drones waited for setpoints."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import importlib.metadata
 from typing import Any
 
 from legoswarm.deploy.fleet import Fleet, Simulation
@@ -14,7 +12,7 @@ SEEN = ("setpoints", "largest_gap", "stall", "cut_offs")
 
 
 def describe(outcome: Outcome, fleet: Fleet, plan: Plan, simulation: Simulation | None) -> dict[str, Any]:
-    """One flight. `simulation` is None for real drones.
+    """Return a row of JSON about one flight; `simulation` is None for real drones.
 
     `largest_gap` is the longest time, s, that a simulated drone which did not fail waited for a setpoint while the
     mission steered it; `intervals` the longest time between two setpoints that were sent; `stall` the longest time for
@@ -25,7 +23,7 @@ def describe(outcome: Outcome, fleet: Fleet, plan: Plan, simulation: Simulation 
 
 
 def _seen(outcome: Outcome, fleet: Fleet) -> dict[str, Any]:
-    """What simulated drones have seen."""
+    """Return what simulated drones have seen, or why they do not say it; nothing for real drones."""
     if fleet.report is None:
         return {}
     try:
@@ -40,16 +38,3 @@ def _seen(outcome: Outcome, fleet: Fleet) -> dict[str, Any]:
             for name, drone in report.items()
         },
     }
-
-
-def environment() -> dict[str, Any]:
-    """Versions and hardware; not known without JAX, which flying does not need."""
-    try:
-        from legoswarm.learn import machine
-    except ImportError:
-        return {}
-    found = machine.environment()
-    for name in ("cflib", "crazyflow", "mujoco"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found["versions"][name] = importlib.metadata.version(name)
-    return found

@@ -1,4 +1,4 @@
-"""Between a lab and a task: metres and seconds to task units and back, what a policy sees, and what it means.
+"""Units of a lab and of a task: what a policy sees of drones in metres and seconds, and how its actions are flown.
 
 A policy knows Tag: an arena of about [-1, 1]^2 and steps of 0.1 s. In the lab one unit is `scale` metres and one
 second of the task takes `stretch` seconds, so a speed v of the task is flown with v scale / stretch. With the defaults,
@@ -14,34 +14,33 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from legoswarm.deploy.link import Link
+from legoswarm.deploy.safety import Mask, Plane
 from legoswarm.tasks.worlds.chase import EVADER_RADIUS, PURSUER_RADIUS, chase_bodies, occluded
 from legoswarm.tasks.worlds.particles import DT, Bodies, advance
 from legoswarm.tasks.worlds.protocol import find_protocol
 
 ROLES = ("pursuer", "evader")
-Plane: TypeAlias = Float[np.ndarray, "drones 2"]
-Mask: TypeAlias = Bool[np.ndarray, " drones"]
 
 
 @runtime_checkable
-class Policy(Protocol):
-    """What flies: `legoswarm.deploy.runtime.Runtime`, `legoswarm.Swarm`, or anything that acts like them."""
+class Pilot(Protocol):
+    """A policy that steers drones: `deploy.runtime.Runtime`, `legoswarm.Swarm`, or anything that acts like them."""
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The roles it knows."""
+        """Return the roles that the policy knows."""
         ...
 
     def act(
         self, positions: np.ndarray, velocities: np.ndarray, roles: Sequence[str], visible: np.ndarray | None = None
     ) -> np.ndarray:
-        """An action for each pursuer and evader."""
+        """Return an action for each pursuer and evader."""
         ...
 
 
@@ -59,18 +58,18 @@ class Positions(Protocol):
     """Where positions come from: the drones' own estimators, or motion capture."""
 
     def pose(self, name: str) -> Pose | None:
-        """The newest pose of a drone; None before the first. It must return at once."""
+        """Return the newest pose of a drone at once, or None before the first."""
         ...
 
 
 class OwnEstimates:
-    """What the drones' own estimators say."""
+    """The positions that the drones' own estimators report."""
 
     def __init__(self, links: Sequence[Link]):
         self._links = {link.name: link for link in links}
 
     def pose(self, name: str) -> Pose | None:
-        """The newest estimate of a drone."""
+        """Return the newest estimate of a drone."""
         state = self._links[name].state()
         return None if state is None else Pose(state.received, state.position, state.velocity)
 
@@ -94,30 +93,30 @@ class Chase:
 
     @property
     def period(self) -> float:
-        """Seconds of one step of the policy."""
+        """Return the seconds of one step of the policy."""
         return DT * self.stretch
 
     @property
     def pursuers(self) -> int:
-        """How many of the drones are pursuers: the first ones."""
+        """Return how many of the drones, the first ones, are pursuers."""
         return self.roles.count("pursuer")
 
     @property
     def bodies(self) -> Bodies:
-        """Drones and obstacles as the task has them, in its units."""
+        """Return drones and obstacles as bodies of the task, in its units."""
         evaders, radius = len(self.roles) - self.pursuers, find_protocol(self.protocol).obstacle_radius
         return chase_bodies(self.pursuers, evaders, len(self.obstacles), radius)
 
     def top_speed(self) -> float:
-        """The largest speed of the task, in m/s."""
+        """Return the largest speed of the task, m/s."""
         return max(self.bodies.max_speed) * self.scale / self.stretch
 
     def capture_distance(self, pause: float) -> float:
-        """The lateral distance that counts as a capture, m: touching in the task, but not closer than a pause."""
+        """Return the lateral distance of a capture, m: touching in the task, but not closer than a pause."""
         return max((PURSUER_RADIUS + EVADER_RADIUS) * self.scale, pause)
 
-    def act(self, policy: Policy, position: Plane, velocity: Plane, present: Mask) -> Plane:
-        """The policy's actions for drones at these places (m, m/s), zero for those that are not present.
+    def act(self, policy: Pilot, position: Plane, velocity: Plane, present: Mask) -> Plane:
+        """Return the policy's actions for drones at these places (m, m/s), zero for those that are not present.
 
         Line of sight is the task's: obstacles count with the radius of training. Obstacles are always seen.
         """
@@ -137,7 +136,7 @@ class Chase:
         return actions
 
     def step(self, position: Plane, velocity: Plane, action: Plane, free: Mask, present: Mask) -> tuple[Plane, Plane]:
-        """One step of the task from these places (m, m/s); who is not free stays where it is, and pushes others."""
+        """Take one step of the task from these places (m, m/s); who is not free stays there, and pushes others."""
         places = np.concatenate([position, self.obstacles]) / self.scale
         speeds = np.concatenate([velocity * self.stretch / self.scale, np.zeros_like(self.obstacles)])
         exists = np.concatenate([present, np.ones(len(self.obstacles), bool)])
@@ -161,7 +160,7 @@ class Reference:
 
     @staticmethod
     def at_rest(position: Plane, time: float) -> Reference:
-        """Virtual drones that stand."""
+        """Return virtual drones that stand."""
         return Reference(time, position, position, np.zeros_like(position))
 
     def follow(
@@ -175,7 +174,7 @@ class Reference:
         *,
         anchor: float = 0.15,
     ) -> Reference:
-        """The next step, under the policy's actions.
+        """Return the next step, under the policy's actions.
 
         Virtual drones that are farther than `anchor` from the measured positions start from the measured positions
         and velocities instead; those that are not free stand where they were measured.
@@ -187,7 +186,7 @@ class Reference:
         return Reference(time, start, *chase.step(start, speed, action, free, present))
 
     def velocities(self, chase: Chase, measured: Plane, time: float, *, correction: float = 2.0) -> Plane:
-        """What to fly now: the virtual velocity, and `correction` times the distance to the virtual drone."""
+        """Return what to fly now: the virtual velocity and `correction` times the distance to the virtual drone."""
         share = min(max((time - self.begun) / chase.period, 0.0), 1.0)
         along = self.position - self.start
         return along / chase.period + correction * (self.start + share * along - measured)

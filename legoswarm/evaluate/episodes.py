@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from legoswarm.policies import Actors, Decision, decide, world_actions
-from legoswarm.tasks import State, Task
+from legoswarm.policies.networks.decision import Decision
+from legoswarm.policies.networks.team import Actors, decide, world_actions
+from legoswarm.tasks.task import State, Task
 
 
 class Trajectory(eqx.Module):
@@ -18,18 +19,18 @@ class Trajectory(eqx.Module):
 
     states: State
     decisions: dict[str, Decision]
-    actions: Float[Array, "*time agents 2"]
+    actions: Float[Array, "*time agents dim"]
     alive: Bool[Array, "*time"]
     measures: dict[str, Array]
 
 
 def play(task: Task, actors: Actors, state: State) -> Trajectory:
-    """One episode of mean actions from `state` to the horizon."""
+    """Play one episode of mean actions from `state` to the horizon."""
 
     def step(carry: tuple[State, Array], _: None) -> tuple[tuple[State, Array], Trajectory]:
         state, alive = carry
         decisions = decide(actors, task.scene(state))
-        actions = world_actions(task.layout, decisions, {role: d.mean for role, d in decisions.items()})
+        actions = world_actions(task.layout, decisions, {role: d.mode for role, d in decisions.items()})
         after = task.step(state, actions)
         measures = task.measure(after)
         measures = {name: jnp.where(alive, value, jnp.zeros_like(value)) for name, value in measures.items()}
@@ -40,7 +41,7 @@ def play(task: Task, actors: Actors, state: State) -> Trajectory:
 
 
 def frame_flips(trajectory: Trajectory) -> Float[Array, ""]:
-    """Share of an episode's steps at which an agent's frame changed handedness or turned by more than 90 degrees."""
+    """Return the share of an episode's steps at which an agent's frame flipped or turned by more than 90 degrees."""
     flips = []
     during = trajectory.alive[1:, None].astype(trajectory.actions.dtype)
     for decision in trajectory.decisions.values():
@@ -53,7 +54,7 @@ def frame_flips(trajectory: Trajectory) -> Float[Array, ""]:
 
 
 def episode_figures(task: Task, actors: Actors, key: PRNGKeyArray) -> dict[str, Any]:
-    """The task's figures of one episode, the frames' flip rate and the largest coordinate reached."""
+    """Return the task's figures of one episode, the frames' flip rate and the largest coordinate reached."""
     trajectory = play(task, actors, task.reset(key))
     figures = task.figures(trajectory.measures)
     extent = jnp.abs(trajectory.states.position[:, : task.layout.agents]).max()
@@ -61,5 +62,5 @@ def episode_figures(task: Task, actors: Actors, key: PRNGKeyArray) -> dict[str, 
 
 
 def evaluate(task: Task, actors: Actors, key: PRNGKeyArray, episodes: int) -> dict[str, Float[Array, " episodes"]]:
-    """Figures of many episodes."""
+    """Return the figures of many episodes."""
     return jax.vmap(lambda k: episode_figures(task, actors, k))(jax.random.split(key, episodes))

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from legoswarm.evaluate.compare import EPISODE_SEED, size_fields, summarize
+from legoswarm.evaluate.policies import EPISODE_SEED, size_fields, summarize
 from legoswarm.policies.saved.act import Swarm
-from legoswarm.tasks import Spread, State, Task
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.task import State, Task
 
 
 def evaluate_inside(swarm: Swarm, task: Task, episodes: int, seed: int = EPISODE_SEED) -> dict[str, Any]:

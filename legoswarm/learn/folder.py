@@ -6,28 +6,25 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from legoswarm.configs import from_json, to_json
+from legoswarm.configs import named
 from legoswarm.files import FileError, read_arrays, read_json, write_arrays, write_bytes, write_json
-from legoswarm.learn.algorithms.mappo import MappoConfig
-from legoswarm.learn.machine import environment
+from legoswarm.learn.algorithms.algorithm import ALGORITHMS
 from legoswarm.learn.train import TrainConfig, TrainState
-from legoswarm.policies import PolicyConfig
+from legoswarm.policies.policy import POLICIES
 from legoswarm.policies.saved.trees import named_leaves, rebuild
-from legoswarm.tasks import task_class
+from legoswarm.provenance import provenance
+from legoswarm.tasks.task import TASKS
 
 CHECKPOINT = "checkpoint.safetensors"
 
 
 class Busy(FileError):
-    """Another process is at it."""
+    """Says that another process is at work in a folder."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,33 +61,25 @@ class RunFolder:
             self.path / "config.json",
             {
                 "command": command,
-                "task": {"name": config.train.task.name, **to_json(config.train.task)},
-                "policy": to_json(config.train.policy),
-                "mappo": to_json(config.train.mappo),
-                "steps": config.train.steps,
+                **train_json(config.train),
                 "seeds": list(config.seeds),
                 "evaluations": config.evaluations,
                 "eval_episodes": config.eval_episodes,
                 "start": config.start,
-                **environment(),
+                **provenance(),
             },
         )
 
     def read_config(self) -> RunConfig:
-        """The configuration the run was started with."""
+        """Return the configuration that the run was started with."""
         path = self.path / "config.json"
         if not self.path.is_dir():
             raise FileError(f"{self.path} is not a run folder")
         values = read_json(path)
+        if "mappo" in values:
+            raise FileError(f"{path} was written by version 0.1; convert it: python tools/convert.py {self.path}")
         try:
-            fields = dict(values["task"])
-            cls: Any = task_class(fields.pop("name"))
-            train = TrainConfig(
-                from_json(cls, fields, "task"),
-                from_json(PolicyConfig, values["policy"], "policy"),
-                from_json(MappoConfig, values["mappo"], "mappo"),
-                int(values["steps"]),
-            )
+            train = read_train(values)
             counts = int(values["evaluations"]), int(values["eval_episodes"])
             return RunConfig(train, tuple(values["seeds"]), *counts, values["start"])
         except (KeyError, TypeError, ValueError) as error:
@@ -99,7 +88,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """This process alone trains here meanwhile; another one that tries is refused."""
+        """Let this process alone train here meanwhile; another one that tries is refused."""
         folder = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -118,11 +107,11 @@ class RunFolder:
         write_arrays(self.path / CHECKPOINT, named_leaves(state))
 
     def has_checkpoint(self) -> bool:
-        """Whether there is one to load."""
+        """Tell whether there is a checkpoint to load."""
         return (self.path / CHECKPOINT).exists()
 
     def load_checkpoint(self, skeleton: TrainState) -> TrainState | None:
-        """The newest checkpoint, or None before the first one."""
+        """Return the newest checkpoint, or None before the first one."""
         path = self.path / CHECKPOINT
         return rebuild(skeleton, read_arrays(path), str(path)) if self.has_checkpoint() else None
 
@@ -132,7 +121,7 @@ class RunFolder:
             file.write(json.dumps(row) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All complete lines of `metrics.jsonl`; a half-written last line is dropped."""
+        """Return all complete lines of `metrics.jsonl`; a half-written last line is dropped."""
         path = self.path / "metrics.jsonl"
         rows = []
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
@@ -148,10 +137,18 @@ class RunFolder:
         write_bytes(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
-def jsonable(values: dict[str, Any]) -> dict[str, Any]:
-    """Arrays as lists of numbers; what is not finite as None."""
+def train_json(train: TrainConfig) -> dict[str, Any]:
+    """Return a training's configuration as it stands in `config.json`."""
+    parts = {"task": train.task, "policy": train.policy, "algorithm": train.algorithm}
+    return {**{name: named(part) for name, part in parts.items()}, "steps": train.steps, "runaway": train.runaway}
 
-    def number(x: float) -> float | None:
-        return round(x, 6) if math.isfinite(x) else None
 
-    return {name: [number(x) for x in np.asarray(value, float).reshape(-1).tolist()] for name, value in values.items()}
+def read_train(values: dict[str, Any]) -> TrainConfig:
+    """Read a training's configuration from such an object."""
+    return TrainConfig(
+        TASKS.read(values["task"], "task"),
+        POLICIES.read(values["policy"], "policy"),
+        ALGORITHMS.read(values["algorithm"], "algorithm"),
+        int(values["steps"]),
+        float(values["runaway"]),
+    )

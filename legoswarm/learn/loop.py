@@ -13,15 +13,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from legoswarm.configs import to_json
-from legoswarm.files import FileError
-from legoswarm.learn.folder import RunConfig, RunFolder, jsonable
-from legoswarm.learn.machine import environment, turn
+from legoswarm.configs import named
+from legoswarm.fast.device_lock import device_lock
+from legoswarm.files import FileError, finite
+from legoswarm.learn.folder import RunConfig, RunFolder
 from legoswarm.learn.programs import Programs
 from legoswarm.learn.progress import Progress
 from legoswarm.learn.train import CAUSES, TrainState
-from legoswarm.policies import Policies
+from legoswarm.policies.networks.roles import Policies
 from legoswarm.policies.saved.file import PolicyFile, load_policy, save_policy
+from legoswarm.provenance import provenance
 
 CHUNKS = 100  # how often a run reports; a chunk is one call of the compiled program
 CHECKPOINT_SECONDS = 20.0
@@ -45,7 +46,7 @@ def start_run(
     folder = RunFolder(out)
     folder.create(config, command)
     with folder.held():
-        _run(config, folder, programs, quiet=quiet, checkpoint_seconds=checkpoint_seconds, alone=alone)
+        _Run(config, folder, programs, checkpoint_seconds).go(quiet=quiet, alone=alone)
     return folder
 
 
@@ -58,18 +59,20 @@ def resume_run(
     with folder.held():
         warm = _warm_start(config) if config.start and not folder.has_checkpoint() else None
         programs = Programs(config.train, config.seeds, config.eval_episodes, warm)
-        _run(config, folder, programs, quiet=quiet, checkpoint_seconds=checkpoint_seconds, alone=alone)
+        _Run(config, folder, programs, checkpoint_seconds).go(quiet=quiet, alone=alone)
     return folder
 
 
 def _warm_start(config: RunConfig) -> Policies:
-    """The policies of another run, one for each seed in turn: its best seed first, diverged ones left out."""
+    """Return the policies of another run, one for each seed in turn: its best seed first, diverged ones left out."""
     assert config.start is not None
     file = load_policy(config.start)
     if file.config != config.train.policy:
-        theirs, ours = to_json(file.config), to_json(config.train.policy)
+        theirs, ours = named(file.config), named(config.train.policy)
         differ = ", ".join(
-            f"{name} {theirs[name]} (here {value})" for name, value in ours.items() if theirs[name] != value
+            f"{name} {theirs.get(name, 'none')} (here {value})"
+            for name, value in ours.items()
+            if theirs.get(name) != value
         )
         raise FileError(f"{config.start} has another architecture than this run: {differ}")
     if file.layout.roles != config.train.task.layout.roles:
@@ -82,79 +85,106 @@ def _warm_start(config: RunConfig) -> Policies:
     return jax.tree.map(lambda leaf: leaf[index], file.policies)
 
 
-def _run(
-    config: RunConfig, folder: RunFolder, programs: Programs, *, quiet: bool, checkpoint_seconds: float, alone: bool
-) -> None:
-    train = config.train
-    checkpoint = folder.load_checkpoint(programs.skeleton)
-    state = programs.first_state() if checkpoint is None else checkpoint
-    done = _iteration(state)
-    healthy = np.asarray(state.healthy)
-    if healthy.any():
-        folder.trim_metrics(done)
-    chunk = max(train.iterations // CHUNKS, 1)
-    boundaries = sorted({*range(chunk, train.iterations, chunk), train.iterations})
-    points = min(config.evaluations, len(boundaries))
-    evaluations = {boundaries[len(boundaries) * (point + 1) // points - 1] for point in range(points)}
-    saved = time.monotonic()
+class _Run:
+    """A run under way: chunk by chunk, each with a row of metrics, now and then an evaluation and a checkpoint."""
 
-    def publish(state: TrainState, done: int) -> dict[str, Any]:
-        """Evaluate a state and write its policy file."""
-        figures = jax.device_get(programs.measure(state, done))
-        write_policy(folder, config, state, figures)
-        return jsonable(figures)
+    def __init__(self, config: RunConfig, folder: RunFolder, programs: Programs, checkpoint_seconds: float):
+        self.config, self.folder, self.programs = config, folder, programs
+        self.checkpoint_seconds, self.saved = checkpoint_seconds, time.monotonic()
+        checkpoint = folder.load_checkpoint(programs.skeleton)
+        self.resumed = checkpoint is not None
+        self.state = programs.first_state() if checkpoint is None else checkpoint
+        self.done = int(np.asarray(self.state.iteration).max())  # diverged seeds stay behind
+        self.healthy = np.asarray(self.state.healthy)
+        if self.healthy.any():
+            folder.trim_metrics(self.done)
 
-    with (
-        Progress(train, config.seeds, done, quiet=quiet) as progress,
-        contextlib.ExitStack() as while_training,
-        _interrupts() as stop_if_interrupted,
-    ):
-        if checkpoint is not None:
-            progress.say(f"resumed {folder.path} at step {done * train.mappo.batch:,}")
-        try:
-            started, preparing = time.monotonic(), 0.0
-            if ahead := [b for b in boundaries if b > done and healthy.any()]:
-                programs.compile(state)
-                preparing = time.monotonic() - started
-                while_training.enter_context(turn(alone=alone))
-            for boundary in ahead:
+    def go(self, *, quiet: bool, alone: bool) -> None:
+        """Train to the end; an interrupt leaves the newest state, and its policy, behind."""
+        boundaries, evaluations = self._schedule()
+        with (
+            Progress(self.config.train, self.config.seeds, self.done, quiet=quiet) as progress,
+            contextlib.ExitStack() as while_training,
+            _interrupts() as stop_if_interrupted,
+        ):
+            if self.resumed:
+                progress.say(f"resumed {self.folder.path} at step {self._steps(self.done):,}")
+            try:
+                started, preparing = time.monotonic(), 0.0
+                if ahead := [b for b in boundaries if b > self.done and self.healthy.any()]:
+                    self.programs.compile(self.state)
+                    preparing = time.monotonic() - started
+                    while_training.enter_context(device_lock(alone=alone))
+                for boundary in ahead:
+                    stop_if_interrupted()
+                    if not self.healthy.any():
+                        break
+                    after, row = self._advance(boundary, preparing)
+                    preparing = 0.0
+                    self._report_divergence(after, progress)
+                    if boundary in evaluations or not self.healthy.any():
+                        row["eval"] = self._publish(after, boundary)
+                    self._keep(after, boundary, row)
+                    progress.update(row)
                 stop_if_interrupted()
-                if not healthy.any():
-                    break
-                started = time.monotonic()
-                after, metrics = jax.block_until_ready(programs.advance(state, boundary - done))
-                seconds, preparing = preparing + time.monotonic() - started, 0.0
-                steps = (boundary - done) * train.mappo.batch
-                row = {
-                    "iteration": boundary,
-                    "steps": boundary * train.mappo.batch,
-                    "seconds": round(seconds, 4),
-                    "steps_per_second": round(steps * len(config.seeds) / seconds, 1),
-                    **jsonable(metrics),
-                }
-                healthy = _report_divergence(after, healthy, config, progress)
-                if boundary in evaluations or not healthy.any():
-                    row["eval"] = publish(after, boundary)
-                # A resumed run drops rows beyond its checkpoint but cannot write those before it: rows come first.
-                folder.append_metrics(row)
-                state, done = after, boundary
-                if "eval" in row or time.monotonic() - saved >= checkpoint_seconds:
-                    folder.save_checkpoint(state)
-                    saved = time.monotonic()
-                progress.update(row)
-            stop_if_interrupted()
-            if not healthy.any():
-                progress.say("every seed has diverged: training stops here")
-        except KeyboardInterrupt:
-            folder.save_checkpoint(state)
-            publish(state, done)
-            progress.say(f"interrupted at step {done * train.mappo.batch:,}; go on with --resume {folder.path}")
-            raise
+                if not self.healthy.any():
+                    progress.say("every seed has diverged: training stops here")
+            except KeyboardInterrupt:
+                self.folder.save_checkpoint(self.state)
+                self._publish(self.state, self.done)
+                words = f"interrupted at step {self._steps(self.done):,}"
+                progress.say(f"{words}; go on with: legoswarm train --resume {self.folder.path}")
+                raise
+
+    def _schedule(self) -> tuple[list[int], set[int]]:
+        """Return the iterations after which chunks end, and those of them after which the policy is evaluated."""
+        iterations = self.config.train.iterations
+        chunk = max(iterations // CHUNKS, 1)
+        boundaries = sorted({*range(chunk, iterations, chunk), iterations})
+        points = min(self.config.evaluations, len(boundaries))
+        return boundaries, {boundaries[len(boundaries) * (point + 1) // points - 1] for point in range(points)}
+
+    def _steps(self, iterations: int) -> int:
+        return iterations * self.config.train.batch
+
+    def _advance(self, boundary: int, preparing: float) -> tuple[TrainState, dict[str, Any]]:
+        """Train up to a boundary; return the state and its row of metrics."""
+        started = time.monotonic()
+        after, metrics = jax.block_until_ready(self.programs.advance(self.state, boundary - self.done))
+        seconds = preparing + time.monotonic() - started
+        steps = self._steps(boundary - self.done) * len(self.config.seeds)
+        row = {"iteration": boundary, "steps": self._steps(boundary), "seconds": round(seconds, 4)}
+        return after, {**row, "steps_per_second": round(steps / seconds, 1), **finite(jax.device_get(metrics), 6)}
+
+    def _publish(self, state: TrainState, done: int) -> dict[str, Any]:
+        """Evaluate a state and write its policy file."""
+        figures = jax.device_get(self.programs.measure(state, done))
+        write_policy(self.folder, self.config, state, figures)
+        return finite(figures, 6)
+
+    def _keep(self, after: TrainState, boundary: int, row: dict[str, Any]) -> None:
+        """Write a row of metrics and, if it is time, a checkpoint.
+
+        A resumed run drops rows beyond its checkpoint but cannot write those before it: rows come first.
+        """
+        self.folder.append_metrics(row)
+        self.state, self.done = after, boundary
+        if "eval" in row or time.monotonic() - self.saved >= self.checkpoint_seconds:
+            self.folder.save_checkpoint(after)
+            self.saved = time.monotonic()
+
+    def _report_divergence(self, after: TrainState, progress: Progress) -> None:
+        healthy, cause = np.asarray(after.healthy), np.asarray(after.cause)
+        for at in np.flatnonzero(self.healthy & ~healthy):
+            why = CAUSES[cause[at]].format(runaway=self.config.train.runaway)
+            where = f"seed {self.config.seeds[at]} diverged after step {self._steps(int(after.iteration[at])):,}"
+            progress.say(f"{where}: {why}; its last good state is kept")
+        self.healthy = healthy
 
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[Callable[[], None]]:
-    """Ctrl-C as usual, and a function that raises it again, should a callback of JAX have swallowed it."""
+    """Leave Ctrl-C as usual, and give a function that raises it again, should a callback of JAX have swallowed it."""
     handler, mine = signal.getsignal(signal.SIGINT), threading.current_thread() is threading.main_thread()
     pressed = threading.Event()
 
@@ -177,38 +207,24 @@ def _interrupts() -> Iterator[Callable[[], None]]:
 
 def write_policy(folder: RunFolder, config: RunConfig, state: TrainState, figures: dict[str, np.ndarray]) -> None:
     """Write the policy file of a run."""
-    task = config.train.task
+    train, task = config.train, config.train.task
     score = np.where(np.asarray(state.healthy), np.nan_to_num(figures[task.primary], nan=-np.inf), -np.inf)
     save_policy(
         folder.path,
         PolicyFile(
-            policies={role: learner.policy for role, learner in state.learners.items()},
-            config=config.train.policy,
+            policies=train.algorithm.policies(state.learners),
+            config=train.policy,
             layout=task.layout,
             limit=task.action_limit,
-            task={"name": task.name, **to_json(task)},
+            task=named(task),
             seeds=config.seeds,
-            figures=jsonable(figures),
+            figures=finite(figures, 6),
             best=int(np.argmax(score)),
             notes={
-                "steps": [int(i) * config.train.mappo.batch for i in np.asarray(state.iteration)],
+                "algorithm": named(train.algorithm),
+                "steps": [int(i) * train.batch for i in np.asarray(state.iteration)],
                 "diverged": [s for s, ok in zip(config.seeds, np.asarray(state.healthy), strict=True) if not ok],
-                **environment(),
+                **provenance(),
             },
         ),
     )
-
-
-def _iteration(state: TrainState) -> int:
-    """How far the run is; diverged seeds stay behind."""
-    return int(np.asarray(state.iteration).max())
-
-
-def _report_divergence(state: TrainState, before: np.ndarray, config: RunConfig, progress: Progress) -> np.ndarray:
-    healthy, cause = np.asarray(state.healthy), np.asarray(state.cause)
-    for at in np.flatnonzero(before & ~healthy):
-        steps = int(state.iteration[at]) * config.train.mappo.batch
-        progress.say(
-            f"seed {config.seeds[at]} diverged after step {steps:,}: {CAUSES[cause[at]]}; its last good state is kept"
-        )
-    return healthy

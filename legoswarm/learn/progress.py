@@ -44,7 +44,7 @@ class Progress:
         self.bar.stop()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def update(self, row: dict[str, Any]) -> None:

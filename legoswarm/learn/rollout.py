@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.networks.team import Actors, decide, world_actions
 from legoswarm.scene import Scene
-from legoswarm.tasks import State, Task
+from legoswarm.tasks.task import State, Task
 
 
 class Transition(eqx.Module):
@@ -21,7 +22,8 @@ class Transition(eqx.Module):
 
     scene: Scene
     next_scene: Scene
-    local: dict[str, Float[Array, "*batch members 2"]]
+    action: Float[Array, "*batch agents dim"]  # in the world frame, before the task limits it
+    local: dict[str, Float[Array, "*batch members dim"]]
     log_prob: dict[str, Float[Array, "*batch members"]]
     reward: Float[Array, "*batch agents"]
     terminated: Bool[Array, "*batch"]
@@ -29,7 +31,7 @@ class Transition(eqx.Module):
 
 
 def reset_worlds(task: Task, key: PRNGKeyArray, worlds: int, steps: int) -> State:
-    """Fresh worlds, their clocks spread over the episode so that rollouts see all of its phases."""
+    """Return fresh worlds, their clocks spread over the episode so that rollouts see all of its phases."""
     key_reset, key_clock = jax.random.split(key)
     state = jax.vmap(task.reset)(jax.random.split(key_reset, worlds))
     phases = max(task.horizon // steps, 1)
@@ -38,7 +40,7 @@ def reset_worlds(task: Task, key: PRNGKeyArray, worlds: int, steps: int) -> Stat
 
 
 def collect(task: Task, actors: Actors, state: State, key: PRNGKeyArray, steps: int) -> tuple[State, Transition]:
-    """`steps` steps in every world, worlds that end being reset; arrays are (steps, worlds, ...)."""
+    """Take `steps` steps in every world, worlds that end being reset; arrays are (steps, worlds, ...)."""
     worlds = state.time.shape[0]
 
     def step(state: State, key: PRNGKeyArray) -> tuple[State, Transition]:
@@ -51,20 +53,26 @@ def collect(task: Task, actors: Actors, state: State, key: PRNGKeyArray, steps: 
     return jax.lax.scan(step, state, jax.random.split(key, steps))
 
 
+def draw(actors: Actors, scene: Scene, key: PRNGKeyArray) -> tuple[dict[str, Decision], dict[str, Array]]:
+    """Draw an action of every agent in its frame; also return the decisions, by role as well."""
+    decisions, local = decide(actors, scene), {}
+    for (role, decision), key_role in zip(decisions.items(), jax.random.split(key, len(decisions)), strict=True):
+        keys = jax.random.split(key_role, len(decision.mean))
+        local[role] = jax.vmap(lambda d, k: d.sample(k))(decision, keys)
+    return decisions, local
+
+
 def _step_world(
     task: Task, actors: Actors, state: State, key_act: PRNGKeyArray, key_reset: PRNGKeyArray
 ) -> tuple[State, Transition]:
     scene = task.scene(state)
-    decisions = decide(actors, scene)
-    local, log_prob = {}, {}
-    for (role, decision), key in zip(decisions.items(), jax.random.split(key_act, len(decisions)), strict=True):
-        keys = jax.random.split(key, len(decision.mean))
-        local[role] = jax.vmap(lambda d, k: d.sample(k))(decision, keys)
-        log_prob[role] = jax.vmap(lambda d, a: d.log_prob(a))(decision, local[role])
-    after = task.step(state, world_actions(task.layout, decisions, local))
+    decisions, local = draw(actors, scene, key_act)
+    log_prob = {role: jax.vmap(lambda d, a: d.log_prob(a))(decisions[role], local[role]) for role in decisions}
+    action = world_actions(task.layout, decisions, local)
+    after = task.step(state, action)
     terminated, truncated = task.terminated(after), after.time >= task.horizon
     transition = Transition(
-        scene, task.scene(after), local, log_prob, task.reward(after), terminated, truncated & ~terminated
+        scene, task.scene(after), action, local, log_prob, task.reward(after), terminated, truncated & ~terminated
     )
     fresh = task.reset(key_reset)
     ended = terminated | truncated

@@ -1,99 +1,38 @@
-"""PIC: MAPPO's actor and a permutation-invariant graph convolutional critic (Liu et al. 2020), one value for a team."""
+"""PIC: MAPPO's actor and a permutation-invariant graph critic (Liu et al. 2020), one value for a team."""
 
 from __future__ import annotations
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+import dataclasses
+from typing import Any, ClassVar
 
-from legoswarm.architecture import PolicyConfig
-from legoswarm.policies.mlp import raw_mlp_actor, to_vector, vector_size
-from legoswarm.policies.networks.layers import Linear
-from legoswarm.policies.networks.sets import pool
-from legoswarm.policies.policy import RolePolicy, register_policy
-from legoswarm.scene import Entities, Layout, Scene, View, observe
-
-GROUP = 2  # numbers that tell the roles of a mixed team apart
+from legoswarm.configs import option, with_default
+from legoswarm.layout import Layout
+from legoswarm.policies.mappo import MLP_TUNED
+from legoswarm.policies.policy import POLICIES, Policy
 
 
-class GraphLayer(eqx.Module):
-    """(relu(A (W x + b)) + relu(U x + c)) / N with A = (1 - I) / N, among the N agents that exist."""
-
-    others: Linear
-    own: Linear
-
-    def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray):
-        key_others, key_own = jax.random.split(key)
-        self.others, self.own = Linear(inputs, outputs, key=key_others), Linear(inputs, outputs, key=key_own)
-
-    def __call__(self, x: Float[Array, "agents inputs"], exists: Bool[Array, " agents"]) -> Float[Array, "agents out"]:
-        """The next features of every agent."""
-        count = jnp.maximum(exists.astype(x.dtype).sum(), 1.0)
-        sent = jnp.where(exists[:, None], jax.vmap(self.others)(x), 0.0)
-        heard = (sent.sum(0, keepdims=True) - sent) / count
-        return (jax.nn.relu(heard) + jax.nn.relu(jax.vmap(self.own)(x))) / count
-
-
-class PicCritic(eqx.Module):
-    """V of the state: two graph layers over all agents of all controlled roles, the maximum over agents, a linear map.
-
-    An agent's features are its full observation, with the other agents of each role in the order of their distance:
-    with the maximum this makes V independent of how agents are numbered. In teams of several roles a learned
-    embedding of the role stands beside it. V is the same for every member.
-    """
-
-    layers: tuple[GraphLayer, GraphLayer]
-    head: Linear
-    groups: Float[Array, "roles 2"] | None
-
-    def __init__(self, config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray):
-        key_first, key_second, key_head, key_groups = jax.random.split(key, 4)
-        width, mixed = 2 * config.width, layout.controlled > 1
-        first = GraphLayer(vector_size(layout) + GROUP * mixed, width, key=key_first)
-        self.layers = first, GraphLayer(width, width, key=key_second)
-        self.head = Linear(width, 1, gain=0.1, key=key_head)
-        self.groups = jax.random.normal(key_groups, (layout.controlled, GROUP)) if mixed else None
-
-    def __call__(self, scene: Scene, role: str, member: Int[Array, ""]) -> Float[Array, ""]:
-        """The team's value."""
-        del role, member
-        x, exists = self.features(scene), scene.exists[: scene.layout.agents]
-        for layer in self.layers:
-            x = layer(x, exists)
-        return self.head(pool(x, exists, "max"))[0]
-
-    def features(self, scene: Scene) -> Float[Array, "agents inputs"]:
-        """Every agent's observation and the embedding of its role."""
-        layout, rows = scene.layout, []
-        for at, (role, slots) in enumerate(zip(layout.controlled_roles, layout.slots, strict=False)):
-            views = jax.vmap(lambda m, role=role: nearest_first(observe(scene, role, m, full=True), layout))
-            x = jax.vmap(to_vector)(views(jnp.arange(slots)))
-            if self.groups is not None:
-                x = jnp.concatenate([x, jnp.broadcast_to(self.groups[at], (slots, GROUP))], axis=-1)
-            rows.append(x)
-        return jnp.concatenate(rows)
-
-
-def nearest_first(view: View, layout: Layout) -> View:
-    """The view with the agents of each controlled role by distance, those that do not exist last; objects stay."""
-
-    def by_distance(others: Entities) -> Entities:
-        squared = (others.position * others.position).sum(-1)
-        order = jnp.argsort(jnp.where(others.mask, squared, jnp.inf))
-        return jax.tree.map(lambda leaf: leaf[order], others)
-
-    agents, objects = view.others[: layout.controlled], view.others[layout.controlled :]
-    return View(view.position, view.velocity, (*map(by_distance, agents), *objects))
-
-
-def build_pic(config: PolicyConfig, layout: Layout, role: str, *, key: PRNGKeyArray) -> RolePolicy:
+@POLICIES.register
+@dataclasses.dataclass(frozen=True)
+class PicPolicy(Policy):
     """MAPPO's actor beside PIC's critic; every role has a critic of its own rewards."""
-    del role
-    if config.critic != "full":
-        raise ValueError(f"pic is a critic of the whole team: it cannot be {config.critic}")
-    key_actor, key_critic = jax.random.split(key)
-    return RolePolicy(raw_mlp_actor(config, layout, key=key_actor), PicCritic(config, layout, key=key_critic))
 
+    name: ClassVar[str] = "pic"
+    label: ClassVar[str] = "PIC"
+    colour: ClassVar[str] = "#009E73"
+    in_paper: ClassVar[bool] = True
+    one_size: ClassVar[bool] = True
+    tuned: ClassVar = MLP_TUNED
 
-register_policy("pic", build_pic, one_size=True)
+    width: int = with_default(Policy, "width", 128)
+    critic: str = option("full", "full: PIC is its critic; none: the algorithm has its own", among=("full", "none"))
+
+    def build(self, layout: Layout, role: str, *, key: Any) -> Any:
+        """Build MAPPO's actor and the graph critic."""
+        import jax
+
+        from legoswarm.policies.networks.mlp import raw_mlp_actor
+        from legoswarm.policies.networks.pic import PicCritic
+        from legoswarm.policies.networks.roles import RolePolicy
+
+        key_actor, key_critic = jax.random.split(key)
+        return RolePolicy(raw_mlp_actor(self, layout, key=key_actor), PicCritic(self, layout, key=key_critic))

@@ -1,149 +1,101 @@
-"""What a policy is: an actor and a critic for each controlled role, and a Gaussian in the agent's frame."""
+"""What a policy is to the rest of the package, free of JAX: a name, a label, options, and how to build its networks.
+
+A policy is a frozen dataclass, as a task is: its fields are its options, on the command line and in `policy.json`, and
+an option that it does not have cannot be given. The networks are imported when they are built.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+import dataclasses
+from typing import Any, ClassVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
-
-from legoswarm.architecture import PolicyConfig
-from legoswarm.frames import Frame
-from legoswarm.policies.networks.layers import orthogonalise
-from legoswarm.policies.networks.pairs import PairCritic
-from legoswarm.scene import Layout, Scene, View, observe
+from legoswarm.configs import Registry, check_fields, option
+from legoswarm.frames.rules import AXES, RESTS, check_frame
+from legoswarm.layout import Layout
 
 
-class Decision(eqx.Module):
-    """A Gaussian over actions in an agent's own frame.
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """The base of all policies: what each of them has."""
 
-    The frame is orthogonal, so densities in the frame and in the world are the same.
-    """
+    name: ClassVar[str]
+    label: ClassVar[str]  # in tables and figures
+    colour: ClassVar[str]  # in figures
+    in_paper: ClassVar[bool] = False  # whether it is one of the paper's methods
+    one_size: ClassVar[bool] = False  # its weights depend on the layout's slots: it acts for no other team than its own
+    tuned: ClassVar[dict[str, dict[str, Any]]] = {}  # by algorithm: the values of its fields that were found for it
 
-    mean: Float[Array, "2"]
-    log_std: Float[Array, "2"]
-    frame: Frame
+    width: int = option(64, "features of every layer", low=1, high=4096)
+    critic: str = option(
+        "full",
+        "full: the policy's own, of the whole state; pairs: messages between all pairs of entities; none: the "
+        "algorithm has its own",
+        among=("full", "pairs", "none"),
+    )
+    leash: float = option(
+        1.5, "distance from the centroid of what it sees beyond which an agent is pulled back; 0: never", low=0
+    )
+    leash_gain: float = option(8.0, "how much the pull grows with the distance beyond the leash", low=0)
+    log_std: float = option(0.0, "initial log standard deviation of actions", low=-10, high=3)
+    squash: float = option(0.0, "bound of a tanh on actions in the agent's frame; 0: none", low=0)
+    precision: str = option(
+        "auto", "of hidden layers: float32, bfloat16, or auto (bfloat16 on GPUs)", among=("auto", "float32", "bfloat16")
+    )
 
-    def sample(self, key: PRNGKeyArray) -> Float[Array, "2"]:
-        """A random action in the frame."""
-        return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, (2,), self.mean.dtype)
+    def __post_init__(self) -> None:
+        check_fields(self)
 
-    def log_prob(self, local: Float[Array, "2"]) -> Float[Array, ""]:
-        """Log density of an action in the frame."""
-        z = (local - self.mean) * jnp.exp(-self.log_std)
-        return -0.5 * (z * z).sum() - self.log_std.sum() - jnp.log(2 * jnp.pi)
-
-    def entropy(self) -> Float[Array, ""]:
-        """Entropy of the Gaussian."""
-        return self.log_std.sum() + 1 + jnp.log(2 * jnp.pi)
-
-
-@runtime_checkable
-class Actor(Protocol):
-    """Acts for one agent from its own observation alone."""
-
-    def __call__(self, view: View) -> Decision:
-        """The action's distribution in the agent's frame."""
-        ...
-
-
-@runtime_checkable
-class Critic(Protocol):
-    """Values the state for one agent; sees everything during training."""
-
-    def __call__(self, scene: Scene, role: str, member: Int[Array, ""]) -> Float[Array, ""]:
-        """The normalised value of `scene` for a member of `role`."""
-        ...
+    def build(self, layout: Layout, role: str, *, key: Any) -> Any:
+        """Build the `RolePolicy` of one role: a fresh actor and the policy's own critic."""
+        raise NotImplementedError
 
 
-class RolePolicy(eqx.Module):
-    """The parameters that all agents of one role share."""
+@dataclasses.dataclass(frozen=True)
+class Framed(Policy):
+    """The options of policies that act in the agent's canonical frame."""
 
-    actor: Actor
-    critic: Critic
+    axis: str = option("velocity", "what the frame's first axis follows: velocity, position or none", among=AXES)
+    rest: str = option("equivariant", "the frame at rest: equivariant, or global as in the paper", among=RESTS)
+    slow: float = option(0.05, "speed below which an agent counts as at rest", low=0)
+    hands: int = option(1, "2 averages the action over both handednesses of the frame", among=(1, 2))
 
-    def assess(self, scenes: Scene, role: str) -> tuple[Decision, Float[Array, "batch members"]]:
-        """Decisions and values of all members in a batch of scenes: what an update needs.
-
-        A policy whose actor and critic can share work overrides it.
-        """
-
-        def one(scene: Scene, member: Int[Array, ""]) -> tuple[Decision, Float[Array, ""]]:
-            return self.actor(observe(scene, role, member)), self.critic(scene, role, member)
-
-        return over_members(one, scenes, role)
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_frame(self.axis, self.rest)
 
 
-def over_members(one: Callable[..., Any], scenes: Scene, role: str, *rows: Any) -> Any:
-    """`one(scene, member, *row)` for every member of a role in every scene of a batch; `rows` are (batch, members)."""
-    index = jnp.arange(scenes.layout.members(role))
-    per_scene = jax.vmap(one, in_axes=(None, 0, *[0] * len(rows)))
-    return jax.vmap(per_scene, in_axes=(0, None, *[0] * len(rows)))(scenes, index, *rows)
+@dataclasses.dataclass(frozen=True)
+class Graph(Policy):
+    """The options of policies that encode any number of entities."""
+
+    depth: int = option(2, "layers of each encoder", low=0, high=32)
+    nearest: int = option(0, "encode only so many entities of each role, the nearest; 0: all", low=0, high=10_000)
 
 
-Policies = dict[str, RolePolicy]  # one for each controlled role
-Builder = Callable[..., RolePolicy]
-_BUILDERS: dict[str, Builder] = {}
-_OWN: dict[str, Builder] = {}  # of the package
-_ONE_SIZE: set[str] = set()
+@dataclasses.dataclass(frozen=True)
+class Attentive(Graph):
+    """The options of policies with an encoder of observations that is chosen by name."""
+
+    encoder: str = option(
+        "attention",
+        "attention (among the entities of a role), joint (among all entities and the agent itself), deepsets or a "
+        "registered one",
+    )
+    heads: int = option(4, "attention heads", low=1, high=4096)
+    pooling: str = option("mean", "mean or max", among=("mean", "max"))
 
 
-def register_policy(name: str, build: Builder, *, one_size: bool = False) -> None:
-    """Make `build(config, layout, role, *, key) -> RolePolicy` known as `--policy name`.
-
-    A policy of `one_size` has weights that depend on the layout's slots: it acts for no other team than its own.
-    """
-    _BUILDERS[name] = build
-    (_ONE_SIZE.add if one_size else _ONE_SIZE.discard)(name)
+POLICIES: Registry[type[Policy]] = Registry("policy", "legoswarm.policies")
 
 
-def check_team(policy: str, trained: Layout, team: Layout) -> None:
+def check_team(policy: Policy | type[Policy], trained: Layout, team: Layout) -> None:
     """Refuse another team than the one it was trained with for a policy of one size."""
-    if policy in _ONE_SIZE and team.slots != trained.slots:
-        raise ValueError(f"{policy} acts only for the team it was trained with ({_words(trained)}), not {_words(team)}")
+    if policy.one_size and team.slots != trained.slots:
+        raise ValueError(
+            f"{policy.name} acts only for the team it was trained with ({_words(trained)}), not {_words(team)}"
+        )
 
 
 def _words(layout: Layout) -> str:
-    """How many of each role, such as `3 agents, 1 landmark`."""
+    """Say how many of each role there are, such as `3 agents, 1 landmark`."""
     return ", ".join(f"{n} {role}{'s' * (n != 1)}" for role, n in zip(layout.roles, layout.slots, strict=True))
-
-
-def policy_names() -> list[str]:
-    """The registered policies."""
-    return sorted(_BUILDERS)
-
-
-def seal_policies() -> None:
-    """What is registered by now comes with the package."""
-    _OWN.update(_BUILDERS)
-
-
-def own_policy(name: str) -> bool:
-    """Whether a policy comes with the package, and nobody has put another one in its place."""
-    return name in _OWN and _BUILDERS[name] is _OWN[name]
-
-
-def make_policies(config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) -> Policies:
-    """A fresh policy for each controlled role."""
-    if config.policy not in _BUILDERS:
-        raise ValueError(f"unknown policy {config.policy!r}; known: {', '.join(policy_names())}")
-    build = _BUILDERS[config.policy]
-    roles = layout.controlled_roles
-    key_weights, *keys = jax.random.split(key, 1 + len(roles))
-    policies = {role: build(config, layout, role, key=k) for role, k in zip(roles, keys, strict=True)}
-    if config.critic == "pairs":
-        critics = [PairCritic(config, layout, key=k) for k in keys]
-        policies = {role: RolePolicy(policies[role].actor, c) for role, c in zip(roles, critics, strict=True)}
-    return orthogonalise(policies, key=key_weights)
-
-
-def count_parameters(policies: Policies) -> dict[str, int]:
-    """The numbers that all actors, and all critics, of one seed learn."""
-    parts = {
-        "actor": [policy.actor for policy in policies.values()],
-        "critic": [policy.critic for policy in policies.values()],
-    }
-    return {name: sum(leaf.size for leaf in jax.tree.leaves(part)) for name, part in parts.items()}

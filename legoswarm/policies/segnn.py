@@ -1,236 +1,48 @@
-"""SEGNN: steerable message passing for actor and critic (E3AC, Chen and Zhang 2023; Brandstetter et al. 2022).
-
-`segnn` has the weights of the O(3) network, `segnn-planar` those of an O(2) network that contains it; the rest is
-the same. See docs/baselines.md.
-"""
+"""SEGNN: steerable message passing for actor and critic (E3AC, Chen and Zhang 2023; Brandstetter et al. 2022)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import dataclasses
+from typing import Any, ClassVar
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from legoswarm.layout import Layout
+from legoswarm.policies.policy import POLICIES, Graph
 
-from legoswarm.architecture import PolicyConfig
-from legoswarm.frames import make_frame
-from legoswarm.policies.networks.leash import pull_back
-from legoswarm.policies.networks.sets import nearest
-from legoswarm.policies.networks.steerable import (
-    EdgeMap,
-    Features,
-    Irreps,
-    NodeMap,
-    PlanarWeights,
-    SphericalWeights,
-    Turn,
-    activate,
-    balanced,
-    planar_weights,
-    randomise,
-    spherical_weights,
-    turn_of,
-)
-from legoswarm.policies.policy import Decision, Policies, RolePolicy, register_policy
-from legoswarm.scene import Layout, Scene, View, observe
-
-RESIDUAL_GAIN = 0.2  # of updates at the start: messages are summed, and features would grow from layer to layer
-Weights = Callable[..., PlanarWeights | SphericalWeights]  # draws those of an edge map
+TUNED = {"mappo": {"lr": 1.2e-3, "epochs": 5, "minibatches": 4, "entropy": 0.03}}  # of 24 trials: results/sweeps
 
 
-class Graph(eqx.Module):
-    """Nodes of several kinds; the first ones receive messages, the last ones send them."""
+@POLICIES.register
+@dataclasses.dataclass(frozen=True)
+class SegnnPolicy(Graph):
+    """Irreps of O(3) as published, with Clebsch-Gordan coefficients and harmonics of e3nn-jax (extra: segnn)."""
 
-    velocity: Float[Array, "nodes 2"]
-    exists: Bool[Array, " nodes"]
-    offset: Float[Array, "receivers senders 2"]  # from the receiver to the sender
-    edge: Bool[Array, "receivers senders"]
-    kinds: tuple[int, ...] = eqx.field(static=True)  # of each node
+    name: ClassVar[str] = "segnn"
+    label: ClassVar[str] = "SEGNN"
+    colour: ClassVar[str] = "#E69F00"
+    in_paper: ClassVar[bool] = True
+    tuned: ClassVar = TUNED
 
+    def build(self, layout: Layout, role: str, *, key: Any) -> Any:
+        """Build actor and critic of spherical weights."""
+        from legoswarm.policies.networks.segnn import segnn_policy
+        from legoswarm.policies.networks.steerable import spherical_weights
 
-def star(view: View, count: int = 0) -> Graph:
-    """What one agent sees: everybody sends to the agent, which is a kind of its own; `count` as for `nearest`."""
-    view = View(view.position, view.velocity, tuple(nearest(role, count) for role in view.others))
-    others = view.flat()
-    kinds = (0, *(kind for kind, role in enumerate(view.others, 1) for _ in range(len(role.mask))))
-    return Graph(
-        jnp.concatenate([view.velocity[None], others.velocity]),
-        jnp.concatenate([jnp.array([True]), others.mask]),
-        others.position[None],
-        others.mask[None],
-        kinds,
-    )
+        return segnn_policy(spherical_weights, self, layout, key=key)
 
 
-def complete(scene: Scene) -> Graph:
-    """The full state: everybody sends to everybody else."""
-    kinds = tuple(int(kind) for kind in np.repeat(np.arange(len(scene.layout.roles)), scene.layout.slots))
-    both = scene.exists[:, None] & scene.exists[None]
-    return Graph(
-        scene.velocity,
-        scene.exists,
-        scene.position[None] - scene.position[:, None],
-        both & ~np.eye(len(kinds), dtype=bool),
-        kinds,
-    )
+@POLICIES.register
+@dataclasses.dataclass(frozen=True)
+class SegnnPlanarPolicy(Graph):
+    """Irreps of O(2): every linear message that the symmetries of the plane allow; it contains `segnn`."""
 
+    name: ClassVar[str] = "segnn-planar"
+    label: ClassVar[str] = "SEGNN (planar)"
+    colour: ClassVar[str] = "#8C6A00"
+    tuned: ClassVar = TUNED
 
-class Edges(eqx.Module):
-    """Lengths and directions of a graph's edges."""
+    def build(self, layout: Layout, role: str, *, key: Any) -> Any:
+        """Build actor and critic of planar weights."""
+        from legoswarm.policies.networks.segnn import segnn_policy
+        from legoswarm.policies.networks.steerable import planar_weights
 
-    distance: Float[Array, "receivers senders 1"]
-    turn: Turn
-
-    def __init__(self, graph: Graph, irreps: Irreps):
-        self.distance = norm(graph.offset)
-        direction = graph.offset / jnp.where(self.distance > 0, self.distance, 1.0)
-        self.turn = turn_of(direction, irreps)
-
-
-class Layer(eqx.Module):
-    """x + update(x, sum of messages): two gated products with the edge's harmonics, then two with the node's kind."""
-
-    messages: tuple[EdgeMap, EdgeMap]
-    updates: tuple[NodeMap, NodeMap]
-    irreps: Irreps = eqx.field(static=True)
-
-    def __init__(self, irreps: Irreps, kinds: int, weights: Weights):
-        both = Irreps(*(2 * n for n in irreps))
-        pair = both._replace(scalars=1 + both.scalars)
-        self.messages = (
-            EdgeMap(weights(pair, irreps), irreps),
-            EdgeMap(weights(irreps, irreps), irreps),
-        )
-        self.updates = (
-            NodeMap(both, irreps, kinds, gated=True),
-            NodeMap(irreps, irreps, kinds, gain=RESIDUAL_GAIN),
-        )
-        self.irreps = irreps
-
-    def __call__(self, x: Features, graph: Graph, edges: Edges) -> Features:
-        """The next features of every node."""
-        sent = self.send(x, edges)
-        silent = len(graph.exists) - len(graph.edge)  # nodes that nobody sends to
-        received = jnp.pad(jnp.where(graph.edge[..., None], sent.values, 0.0).sum(1), ((0, silent), (0, 0)))
-        first, second = self.updates
-        both = jnp.concatenate([x.values, received], axis=1)
-        step = second(activate(first(both, graph.kinds, self.irreps), self.irreps).values, graph.kinds)
-        return Features(x.values + step.values, x.turning)
-
-    def send(self, x: Features, edges: Edges) -> Features:
-        """The messages from all senders to all receivers, worked out in the frames of the edges."""
-        shape = edges.distance.shape[:2]
-        ends = x.values[: shape[0], None], x.values[None, len(x.values) - shape[1] :]
-        spread = (Features(jnp.broadcast_to(end, (*shape, end.shape[2])), x.turning) for end in ends)
-        pair = jnp.concatenate([edges.distance, *(edges.turn.into(end).values for end in spread)], axis=-1)
-        first, second = self.messages
-        sent = second(activate(first(pair, self.irreps), self.irreps).values)
-        return edges.turn.back(activate(sent, self.irreps))
-
-
-class Segnn(eqx.Module):
-    """Embedding, layers and readout: two products at the nodes, their mean, and two products of it."""
-
-    embed: NodeMap
-    layers: tuple[Layer, ...]
-    nodes: tuple[NodeMap, NodeMap]
-    whole: tuple[NodeMap, NodeMap]
-
-    def __init__(self, config: PolicyConfig, kinds: int, result: Irreps, weights: Weights, *, gain: float):
-        irreps = balanced(config.width)
-        count = sum(irreps)
-        kept = Irreps(count, count * result.vectors, 0)  # scalars are needed to gate vectors
-        last = Irreps(*(count * n for n in result))
-        self.embed = NodeMap(Irreps(1, 1, 0), irreps, kinds)
-        self.layers = tuple(Layer(irreps, kinds, weights) for _ in range(config.depth))
-        self.nodes = NodeMap(irreps, kept, kinds, gated=True), NodeMap(kept, kept, kinds)
-        self.whole = NodeMap(kept, last, gated=True), NodeMap(last, result, gain=gain)
-
-    def __call__(self, graph: Graph) -> Features:
-        """The result for the whole graph."""
-        velocity = jnp.concatenate([norm(graph.velocity), graph.velocity], axis=1)
-        x = self.embed(velocity, graph.kinds)
-        edges = Edges(graph, self.embed.after)
-        for layer in self.layers:
-            x = layer(x, graph, edges)
-        first, second = self.nodes
-        x = second(activate(first(x.values, graph.kinds), second.before).values, graph.kinds)
-        mean = _mean(x.values, graph.exists)
-        first, second = self.whole
-        return second(activate(first(mean, (0,)), second.before).values, (0,))
-
-
-class SegnnActor(eqx.Module):
-    """a ~ N(vector of the star graph, sigma^2) in the world's axes, with one sigma for both: equivariant."""
-
-    network: Segnn
-    log_std: Float[Array, ""]
-    config: PolicyConfig = eqx.field(static=True)
-
-    def __call__(self, view: View) -> Decision:
-        """Decide from one agent's observation."""
-        vector = self.network(star(view, self.config.nearest)).values[0]
-        mean = vector + pull_back(view, self.config.leash)
-        return Decision(mean, jnp.stack([self.log_std, self.log_std]), make_frame(view, "none"))
-
-
-class SegnnCritic(eqx.Module):
-    """V: the scalar of the complete graph of the state, the same for every member; for IPPO, of the star graph."""
-
-    network: Segnn
-    config: PolicyConfig = eqx.field(static=True)
-
-    def __call__(self, scene: Scene, role: str, member: Int[Array, ""]) -> Float[Array, ""]:
-        """The value for one agent."""
-        if self.config.critic == "local":
-            return self.network(star(observe(scene, role, member), self.config.nearest)).values[0, 0]
-        return self.network(complete(scene)).values[0, 0]
-
-
-def norm(vectors: Float[Array, "*n 2"]) -> Float[Array, "*n 1"]:
-    """The length of each."""
-    return jnp.sqrt((vectors * vectors).sum(-1, keepdims=True))
-
-
-def _mean(values: Float[Array, "n width"], exists: Bool[Array, " n"]) -> Float[Array, "1 width"]:
-    count = jnp.maximum(exists.astype(values.dtype).sum(), 1.0)
-    return jnp.where(exists[:, None], values, 0.0).sum(0, keepdims=True) / count
-
-
-def to_planar(policies: Policies) -> Policies:
-    """The weights of `segnn` as weights of `segnn-planar`: the same actions and values, without e3nn."""
-
-    def convert(leaf: Any) -> Any:
-        return leaf.planar() if isinstance(leaf, SphericalWeights) else leaf
-
-    return jax.tree.map(convert, policies, is_leaf=lambda node: isinstance(node, SphericalWeights))
-
-
-def _value_network(config: PolicyConfig, layout: Layout, weights: Weights) -> Segnn:
-    """The deviations of a critic's weights; who acts is a kind of its own in a star."""
-    return Segnn(config, len(layout.roles) + (config.critic == "local"), Irreps(1, 0, 0), weights, gain=1.0)
-
-
-def _build(weights: Weights, config: PolicyConfig, layout: Layout, *, key: PRNGKeyArray) -> RolePolicy:
-    action = Segnn(config, len(layout.roles) + 1, Irreps(0, 1, 0), weights, gain=0.01)
-    actor, critic = randomise((action, _value_network(config, layout, weights)), key=key)
-    return RolePolicy(SegnnActor(actor, jnp.array(config.log_std), config), SegnnCritic(critic, config))
-
-
-def build_segnn(config: PolicyConfig, layout: Layout, role: str, *, key: PRNGKeyArray) -> RolePolicy:
-    """Irreps of O(3) as published, with Clebsch-Gordan coefficients and harmonics of e3nn-jax."""
-    del role
-    return _build(spherical_weights, config, layout, key=key)
-
-
-def build_segnn_planar(config: PolicyConfig, layout: Layout, role: str, *, key: PRNGKeyArray) -> RolePolicy:
-    """Irreps of O(2): every linear message that the symmetries of the plane allow."""
-    del role
-    return _build(planar_weights, config, layout, key=key)
-
-
-register_policy("segnn", build_segnn)
-register_policy("segnn-planar", build_segnn_planar)
+        return segnn_policy(planar_weights, self, layout, key=key)

@@ -36,7 +36,7 @@ from legoswarm.show.draw import (
     view,
     visible_path,
 )
-from legoswarm.tasks import Task
+from legoswarm.tasks.task import Task
 
 MOVIES = (".gif", ".html", ".mp4")
 DPI = 100

@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from legoswarm.evaluate.episodes import Trajectory
 from legoswarm.files import beside
 from legoswarm.scene import Layout
-from legoswarm.tasks import Task
+from legoswarm.tasks.task import Task
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; other roles take the spare ones in turn.
 COLOURS = {

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from legoswarm.show.draw import INK, Failure, colours, entity_roles, views
-from legoswarm.tasks import Task
+from legoswarm.tasks.task import Task
 
 STYLE = """
 .player { margin: 0.6rem 0; } .player[hidden] { display: none; }

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import jax
 
-from legoswarm.evaluate.compare import resized
 from legoswarm.evaluate.episodes import play
+from legoswarm.evaluate.policies import resized, trained_task
 from legoswarm.policies.saved.act import load
 from legoswarm.show.animate import MOVIES, animate
 from legoswarm.show.draw import STILLS
@@ -29,7 +29,7 @@ def watch(
         raise ValueError(f"{out} does not end in one of {', '.join((*MOVIES, *STILLS))}")
     swarm = load(policy, seed)
     sizes = None if agents is None else [agents]
-    task = resized(swarm.file.make_task(), sizes, None if teams is None else [teams])[0]
+    task = resized(trained_task(swarm.file), sizes, None if teams is None else [teams])[0]
     swarm.file.check_team(task.layout)
     trajectory = jax.jit(lambda actors, key: play(task, actors, task.reset(key)))(swarm.actors, jax.random.key(episode))
     animate(task, trajectory, Path(out), axes=axes, arrows=arrows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import itertools
 import os
@@ -19,16 +20,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
-from legoswarm.learn.defaults import mappo_config, policy_config
-from legoswarm.learn.machine import environment, turn
-from legoswarm.learn.programs import FOLDER, Programs
-from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.policies import count_parameters, decide, make_policies
+from legoswarm.fast.backend import on_cpu, over_seeds
+from legoswarm.fast.device_lock import device_lock
+from legoswarm.fast.kept import FOLDER
+from legoswarm.learn.programs import Programs
+from legoswarm.learn.train import TrainConfig, configure, make_train
+from legoswarm.policies.networks.roles import count_parameters, make_policies
+from legoswarm.policies.networks.team import decide
 from legoswarm.policies.saved.act import Swarm
 from legoswarm.policies.saved.file import load_policy
-from legoswarm.policies.saved.trees import on_cpu, over_seeds
+from legoswarm.provenance import provenance
 from legoswarm.scene import observe
-from legoswarm.tasks import Spread, State, Task
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.task import State, Task
 
 Row = dict[str, Any]
 Program = tuple[Any, Any]  # a state, and what advances it
@@ -40,8 +44,8 @@ def bench(
     agents: Sequence[int],
     seeds: Sequence[int],
     steps: int,
-    architecture: dict[str, Any],
-    mappo: dict[str, Any],
+    algorithm: str = "mappo",
+    options: dict[str, Any] | None = None,
     compile_apart: bool = True,
     until: float | None = None,
     worlds: int | None = None,
@@ -54,8 +58,16 @@ def bench(
 ) -> dict[str, Any]:
     """What the command measures, with what it depends on; `keep` gets what there is so far after each row."""
 
-    def config(policy: str, count: int, chosen: dict[str, Any] = architecture) -> TrainConfig:
-        return TrainConfig(Spread(agents=count), policy_config(policy, **chosen), mappo_config(policy, **mappo), steps)
+    options = options or {}
+
+    def config(policy: str, count: int) -> TrainConfig:
+        return configure("spread", policy, algorithm, agents=count, steps=steps, **options)
+
+    def mlp_like(one: TrainConfig) -> TrainConfig:
+        """Return the training of an MLP of the same width: what speeds are compared with."""
+        fields = {field.name for field in dataclasses.fields(type(one.algorithm))}
+        given = {name: value for name, value in options.items() if name in fields}
+        return configure(one.task, "mappo", algorithm, steps=steps, width=one.policy.width, **given)
 
     def measured() -> Iterator[Row]:
         if acting is not None:
@@ -70,12 +82,11 @@ def bench(
             groups = []
             for count, side_by_side in itertools.product(agents, seeds):
                 group = [config(policy, count) for policy in policies]
-                mlp = {**architecture, "width": group[0].policy.width, "critic": "full"}
-                groups.append((group, config("mappo", count, mlp), side_by_side))
+                groups.append((group, mlp_like(group[0]), side_by_side))
             yield from training_speeds(groups, compile_apart)
 
     report: dict[str, Any] = {"command": command, "date": datetime.date.today().isoformat(), "rows": []}
-    report |= environment()
+    report |= provenance()
     for row in measured():
         report["rows"].append(row)
         keep(report)
@@ -130,7 +141,7 @@ def prepare_timed(config: TrainConfig, seeds: int) -> tuple[Program, dict[str, f
         return ready, {"compile_cold_seconds": cold, "compile_cached_seconds": cached}
 
 
-@turn(alone=True)
+@device_lock(alone=True)
 def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None) -> Row:
     """One run of `config.steps` steps a seed after a short warm-up.
 
@@ -140,19 +151,18 @@ def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None
     state, _ = compiled(state, 2)
     jax.block_until_ready(state)
     seconds, _ = _timed(lambda: compiled(state, config.iterations))
-    steps = config.iterations * config.mappo.batch * seeds
+    steps = config.iterations * config.batch * seeds
     layout = config.task.layout
     parameters = count_parameters(make_policies(config.policy, layout, key=jax.random.key(0)))
     return {
         "kind": "training",
-        "policy": config.policy.policy,
+        "policy": config.policy.name,
         "agents": layout.agents,
         "seeds": seeds,
         "width": config.policy.width,
         "critic": config.policy.critic,
-        "steps": config.iterations * config.mappo.batch,
-        "epochs": config.mappo.epochs,
-        "minibatches": config.mappo.minibatches,
+        "steps": config.iterations * config.batch,
+        **_settings(config),
         "actor_parameters": parameters["actor"],
         "critic_parameters": parameters["critic"],
         **times,
@@ -163,7 +173,7 @@ def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None
     }
 
 
-@turn(alone=True)
+@device_lock(alone=True)
 def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int = 25, episodes: int = 200) -> Row:
     """Wall-clock seconds, compilation included, until the mean over seeds of the primary figure reaches `target`."""
     started = time.monotonic()
@@ -183,7 +193,7 @@ def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int
     reached, steps, seconds, curve = None, 0, 0.0, []
     for done in range(chunk, config.iterations + chunk, chunk):
         state, figures = onward(state, jnp.array(min(chunk, config.iterations - done + chunk)))
-        steps, mean = min(done, config.iterations) * config.mappo.batch, float(np.mean(jax.device_get(figures)))
+        steps, mean = min(done, config.iterations) * config.batch, float(np.mean(jax.device_get(figures)))
         seconds = time.monotonic() - started
         curve.append({"steps": steps, "seconds": seconds, "mean": mean})
         sys.stderr.write(f"{steps:>12,} steps  {seconds:6.1f} s  {mean:9.1f}\n")
@@ -192,12 +202,12 @@ def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int
             break
     return {
         "kind": "to_return",
-        "policy": config.policy.policy,
+        "policy": config.policy.name,
         "agents": config.task.layout.agents,
         "seeds": seeds,
         "width": config.policy.width,
         "critic": config.policy.critic,
-        **{name: getattr(config.mappo, name) for name in ("epochs", "minibatches", "lr", "entropy")},
+        **_settings(config, "epochs", "minibatches", "lr", "entropy"),
         "target": target,
         "seconds": reached,
         "steps": steps,
@@ -206,14 +216,16 @@ def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int
     }
 
 
-@turn(alone=True)
+@device_lock(alone=True)
 def world_speed(task: Task, worlds: int, steps: int = 1000) -> Row:
     """Environment steps per second: random actions, worlds that end reset, observations and rewards consumed."""
 
     def step(carry: Any, key: Any) -> Any:
         states, consumed = carry
         key_action, key_reset = jax.random.split(key)
-        actions = jax.random.uniform(key_action, (worlds, task.layout.agents, 2), minval=-1.0, maxval=1.0)
+        actions = jax.random.uniform(
+            key_action, (worlds, task.layout.agents, task.layout.dimension), minval=-1.0, maxval=1.0
+        )
         fresh = jax.vmap(task.reset)(jax.random.split(key_reset, worlds))
 
         def one(state: State, action: Any, new: State, consumed: Any) -> Any:
@@ -248,12 +260,12 @@ def world_speed(task: Task, worlds: int, steps: int = 1000) -> Row:
     }
 
 
-@turn(alone=True)
+@device_lock(alone=True)
 def acting_time(name: str, entities: int, nearest: int = 0, calls: int = 50) -> Row:
     """Milliseconds of `act` for one agent among `entities` others, of a role that does not act."""
     swarm = Swarm(load_policy(name, nearest=nearest))
     roles = [swarm.controlled_roles[0], *[swarm.roles[-1]] * entities]
-    positions, velocities = np.random.default_rng(0).uniform(-1, 1, (2, len(roles), 2))
+    positions, velocities = np.random.default_rng(0).uniform(-1, 1, (2, len(roles), swarm.file.layout.dimension))
     times = [_timed(lambda: swarm.act(positions, velocities, roles))[0] for _ in range(calls)][5:]
     return {
         "kind": "acting",
@@ -265,24 +277,31 @@ def acting_time(name: str, entities: int, nearest: int = 0, calls: int = 50) -> 
     }
 
 
-@turn(alone=True)
+@device_lock(alone=True)
 def forward_speed(config: TrainConfig, worlds: int, calls: int = 10) -> Row:
     """Seconds of one decision of every agent in `worlds` worlds."""
     task = config.task
     policies = on_cpu(jax.jit(lambda: make_policies(config.policy, task.layout, key=jax.random.key(0))))
     actors = {role: policy.actor for role, policy in policies.items()}
     states = jax.jit(jax.vmap(task.reset))(jax.random.split(jax.random.key(0), worlds))
-    act = jax.jit(jax.vmap(lambda state: {r: d.mean for r, d in decide(actors, task.scene(state)).items()}))
+    act = jax.jit(jax.vmap(lambda state: {r: d.mode for r, d in decide(actors, task.scene(state)).items()}))
     act(states)
     seconds = min(_timed(lambda: act(states))[0] for _ in range(calls))
     return {
         "kind": "forward",
-        "policy": config.policy.policy,
+        "policy": config.policy.name,
         "agents": task.layout.agents,
         "worlds": worlds,
         "seconds": seconds,
         "agent_steps_per_second": worlds * task.layout.agents / seconds,
     }
+
+
+def _settings(config: TrainConfig, *names: str) -> dict[str, Any]:
+    """Return the algorithm's name and those of its values that a row shows, where it has them."""
+    shown = names or ("epochs", "minibatches")
+    values = {name: getattr(config.algorithm, name) for name in shown if hasattr(config.algorithm, name)}
+    return {"algorithm": config.algorithm.name, **values}
 
 
 def _timed(fun: Callable[[], Any]) -> tuple[float, Any]:

@@ -6,12 +6,15 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from legoswarm.policies.policy import POLICIES
 from legoswarm.studies.measures import agent_failure, evaluated, head_to_head, symmetries, trajectories
 from legoswarm.studies.part import Measure, Part, Scale, Training
-from legoswarm.tasks import Spread, Tag
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
 
 STEERABLE = ("segnn", "segnn-planar")
-ALL = ("lego", "mappo", "mappo-local", "mappo-gnn", "pic", *STEERABLE)
+METHODS = tuple(name for name in POLICIES.names() if POLICIES[name].in_paper)
+ALL = (*METHODS, "segnn-planar")
 AS_PUBLISHED = (("critic", "full"),)  # the paper's critic; LEGO's default is that of pairs
 FEW = (2, 3, 4, 5, 6)  # the paper's team sizes
 MIXED = tuple(range(2, 9))  # trained on at once

@@ -42,7 +42,7 @@ class Claim:
     rule: Rule
 
 
-def decide(claim: Claim, results: Results) -> tuple[str, str]:
+def judge(claim: Claim, results: Results) -> tuple[str, str]:
     """The verdict and its evidence; studies at a smaller scale than `full` decide nothing."""
     filled = results.planar_for_segnn()
     findings = claim.rule(filled)

@@ -6,14 +6,11 @@ import sys
 import time
 from pathlib import Path
 
-from legoswarm.evaluate.compare import evaluate_policy, format_table
-from legoswarm.learn.algorithms.mappo import MappoConfig
+from legoswarm.evaluate.policies import evaluate_policy, format_table
 from legoswarm.learn.folder import RunConfig, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
-from legoswarm.learn.train import TrainConfig
-from legoswarm.policies import PolicyConfig
+from legoswarm.learn.train import configure
 from legoswarm.show.watch import watch
-from legoswarm.tasks import Spread
 
 
 def demo(out: Path, command: str) -> None:
@@ -21,14 +18,9 @@ def demo(out: Path, command: str) -> None:
 
     A demo that was interrupted goes on; a finished one is evaluated and drawn again.
     """
-    config = RunConfig(
-        TrainConfig(
-            Spread(agents=3),
-            PolicyConfig(width=32, depth=1, critic="pairs"),
-            MappoConfig(envs=64, epochs=2, minibatches=4, lr=2e-3, entropy=0.03),  # for two cores and a short run
-            steps=480_000,
-        ),
-    )
+    # For two cores and a short run.
+    options = {"width": 32, "depth": 1, "envs": 64, "epochs": 2, "minibatches": 4, "lr": 2e-3, "entropy": 0.03}
+    config = RunConfig(configure("spread", agents=3, steps=480_000, **options))
     started = time.monotonic()
     again = (out / "config.json").exists() and RunFolder(out).read_config() == config
     run = (resume_run(out) if again else start_run(config, out, command)).path

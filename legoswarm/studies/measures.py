@@ -11,15 +11,17 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from legoswarm.configs import to_json
-from legoswarm.evaluate.compare import EPISODE_SEED, evaluate_policy, rows_of
+from legoswarm.configs import named
 from legoswarm.evaluate.episodes import Trajectory, play
-from legoswarm.policies import Actors, make_policies
+from legoswarm.evaluate.policies import EPISODE_SEED, evaluate_policy, rows_of, trained_task
+from legoswarm.policies.networks.roles import make_policies
+from legoswarm.policies.networks.team import Actors
 from legoswarm.policies.saved.act import Swarm, load
 from legoswarm.policies.saved.file import load_policy
-from legoswarm.studies.failure import KINDS, Failing
+from legoswarm.studies.failure import KINDS, failing
 from legoswarm.studies.part import Measure, Scale
-from legoswarm.tasks import Tag, Task
+from legoswarm.tasks.tag import Tag
+from legoswarm.tasks.task import Task
 
 SCENES = 200  # in which symmetries are measured
 
@@ -44,7 +46,7 @@ def head_to_head() -> Measure:
         rows = evaluate_policy("tag", opponents=meeting, episodes=scale.episodes)
         sides = {"pursuer": load(pursuers), "evader": load(evaders)}
         actors = {role: swarm.actors[role] for role, swarm in sides.items()}
-        task = sides["pursuer"].file.make_task()
+        task = trained_task(sides["pursuer"].file)
         return {"rows": list(rows), "trajectories": [_record("", task, *_episodes(task, actors, 1))]}
 
     return measure
@@ -55,7 +57,7 @@ def trajectories(*titles: str, **changes: Any) -> Measure:
 
     def measure(policies: Sequence[str], scale: Scale) -> dict[str, Any]:
         swarm = load(policies[0])
-        task = swarm.file.make_task(**changes)
+        task = trained_task(swarm.file, **changes)
         pairs = zip(titles, _episodes(task, swarm.actors, len(titles)), strict=True)
         return {"trajectories": [_record(title, task, episode) for title, episode in pairs]}
 
@@ -69,15 +71,15 @@ def agent_failure(trials: int = 3) -> Measure:
         file = load_policy(policies[0])
         actors: Actors = {role: policy.actor for role, policy in file.policies.items()}
         best = load(policies[0]).actors
-        task = file.make_task()
+        task = trained_task(file)
         if not isinstance(task, Tag):
             raise ValueError(f"{policies[0]} was not trained on tag")
         rows = [
             {"failure": kind, **row}
             for kind in KINDS
-            for row in rows_of(Failing(task, kind), actors, file.seeds, scale.episodes, EPISODE_SEED)
+            for row in rows_of(failing(task, kind), actors, file.seeds, scale.episodes, EPISODE_SEED)
         ]
-        kept = Failing(task, "kept")
+        kept = failing(task, "kept")
         failed = {"entity": 0, "step": kept.at}
         records = [
             {**_record(f"trial {number}", task, trial), "failed": failed}
@@ -96,7 +98,7 @@ def symmetries(swapped: tuple[int, int] = (0, 1)) -> Measure:
 
     def measure(policies: Sequence[str], scale: Scale) -> dict[str, Any]:
         swarm = _in_float32(load(policies[0]))
-        task = swarm.file.make_task()
+        task = trained_task(swarm.file)
         position, velocity, visible = _scenes(task, swarm.actors, SCENES if scale.share else 4)
         roles = [role for role, n in zip(task.layout.roles, task.layout.slots, strict=True) for _ in range(n)]
         order = np.arange(len(roles))
@@ -163,7 +165,7 @@ def _record(title: str, task: Task, trajectory: Trajectory) -> dict[str, Any]:
     """A trajectory as JSON: positions (time, entities, 2), None where an entity is not there."""
     states = trajectory.states
     there = np.where(states.exists[..., None], states.position, np.nan)
-    return {"title": title, "task": {"name": task.name, **to_json(task)}, "positions": _numbers(there)}
+    return {"title": title, "task": named(task), "positions": _numbers(there)}
 
 
 def _numbers(values: Float[np.ndarray, "..."]) -> Any:

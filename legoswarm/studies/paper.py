@@ -1,20 +1,12 @@
-"""The paper's numbers, mean and standard deviation of the episode reward or seconds, and its names."""
+"""The paper's numbers, mean and standard deviation of the episode reward, or seconds."""
 
 from __future__ import annotations
 
 import re
 
-Cell = tuple[float, float]
+from legoswarm.policies.policy import POLICIES
 
-NAMES = {
-    "lego": "LEGO-MAPPO",
-    "mappo": "MAPPO",
-    "mappo-local": "MAPPO-local",
-    "mappo-gnn": "MAPPO-GNN",
-    "pic": "PIC",
-    "segnn": "SEGNN",
-    "segnn-planar": "SEGNN (planar)",
-}
+Cell = tuple[float, float]
 
 GENERALIZATION: dict[str, dict[int, Cell]] = {
     "lego": {2: (-10.6, 2.9), 3: (-23.8, 7.4), 4: (-44.0, 19.9), 5: (-79.8, 18.5), 6: (-114.6, 17.0)},
@@ -51,10 +43,11 @@ THRESHOLDS = {"spread-3": -43.4, "spread-6": -196.5}
 
 
 def named(label: str) -> str:
-    """A label with the methods' names as the paper writes them."""
+    """Return a label with the methods' names as the paper writes them."""
+    names = {name: POLICIES[name].label for name in POLICIES.names()}
 
     def name(word: re.Match[str]) -> str:
         method, dash, kind = word[0].rpartition("-")
-        return NAMES.get(word[0]) or NAMES.get(method, method) + dash + kind
+        return names.get(word[0]) or names.get(method, method) + dash + kind
 
     return re.sub(r"[a-z-]+", name, label)

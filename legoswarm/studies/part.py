@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from legoswarm.configs import to_json
-from legoswarm.evaluate.compare import size_fields
-from legoswarm.learn.defaults import mappo_config, policy_config
-from legoswarm.learn.folder import RunConfig
-from legoswarm.learn.train import TrainConfig
-from legoswarm.tasks import Task
+from legoswarm.evaluate.policies import size_fields
+from legoswarm.learn.folder import RunConfig, train_json
+from legoswarm.learn.train import configure
+from legoswarm.policies.policy import POLICIES
+from legoswarm.tasks.task import Task
 
 FEW_SEEDS = {"segnn": 3}  # the paper's own number: it costs that much
 
@@ -66,9 +65,12 @@ class Training:
 
     def config(self, scale: Scale, seeds: int, runs: Path) -> RunConfig:
         """The run's configuration."""
-        mappo = mappo_config(self.method, **scale.mappo)
-        policy = policy_config(self.method, **{**scale.policy, **dict(self.options)})
-        train = TrainConfig(self.task, policy, mappo, max(int(self.steps * scale.share), 2 * mappo.batch))
+        known = {field.name for field in dataclasses.fields(POLICIES[self.method])}
+        smaller = {name: value for name, value in scale.policy.items() if name in known}
+        options = {**smaller, **scale.mappo, **dict(self.options)}
+        train = configure(self.task, self.method, **options)
+        steps = max(int(self.steps * scale.share), 2 * train.batch)
+        train = dataclasses.replace(train, steps=steps)
         return RunConfig(
             train,
             tuple(range(self.seeds or min(seeds, FEW_SEEDS.get(self.method, seeds)))),
@@ -88,10 +90,7 @@ class Training:
         """All that decides the result, as JSON."""
         config = self.config(scale, seeds, Path())
         return {
-            "task": {"name": self.task.name, **to_json(self.task)},
-            "policy": to_json(config.train.policy),
-            "mappo": to_json(config.train.mappo),
-            "steps": config.train.steps,
+            **train_json(config.train),
             "seeds": list(config.seeds),
             "evaluations": [config.evaluations, config.eval_episodes],
             "start": self.start.content(scale, seeds) if self.start else None,

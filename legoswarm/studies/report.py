@@ -12,10 +12,11 @@ import numpy as np
 
 from legoswarm.evaluate.statistics import area_under_curve, deviation, steps_to, summary
 from legoswarm.files import FileError, write_bytes
+from legoswarm.policies.policy import POLICIES
 from legoswarm.show import player
-from legoswarm.studies import figures, paper
+from legoswarm.studies import paper, plots
 from legoswarm.studies.catalogue import STUDIES
-from legoswarm.studies.claims import CLAIMS, FAILS, GOALS, HOLDS, OPEN, Claim, decide
+from legoswarm.studies.claims import CLAIMS, FAILS, GOALS, HOLDS, OPEN, Claim, judge
 from legoswarm.studies.failure import KINDS
 from legoswarm.studies.markdown import write_markdown
 from legoswarm.studies.paper import named
@@ -53,13 +54,13 @@ PATHS = "One episode each, from a hollow marker to a filled one; below, the same
 Pictures = dict[str, bytes]
 
 
-def write_report(folder: Path, out: Path, pictures: Path | None = None, tables: Path | None = None) -> Path:
-    """Write the page, and if they are named, a folder of figures as PNG files and a file of Markdown tables."""
+def write_report(folder: Path, out: Path, pictures: Path | None = None, tables: Sequence[Path] = ()) -> Path:
+    """Write the page, and if they are named, a folder of figures as PNG files and tables into Markdown files."""
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder of results; make one with: legoswarm study NAME")
     results = Results.read(folder)
-    if tables is not None:
-        write_markdown(results, tables)
+    for path in tables:
+        write_markdown(results, path)
     page, drawn = make_page(results)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(out, page.encode())
@@ -123,7 +124,7 @@ def _claims(results: Results) -> str:
 def _verdicts(claims: Sequence[Claim], results: Results) -> str:
     rows = []
     for claim in claims:
-        verdict, evidence = decide(claim, results)
+        verdict, evidence = judge(claim, results)
         mark = f'<strong class="{VERDICT_CLASSES[verdict]}">{verdict}</strong>'
         rows.append([_text(claim.text), mark, _text(evidence), f'<a href="#{claim.study}">{claim.study}</a>'])
     return _table(["claim", "verdict", "evidence", "study"], rows, "words")
@@ -140,8 +141,8 @@ def _section(results: Results, name: str, pictures: Pictures) -> str:
         pieces.append(_image(pictures[name], name, caption))
     if records := _trajectories(results, name):
         title = f"{name}-trajectories"
-        pictures[title] = figures.trajectories(records)
-        pieces += [_image(pictures[title], title, PATHS), figures.animations(records)]
+        pictures[title] = plots.trajectories(records)
+        pieces += [_image(pictures[title], title, PATHS), plots.animations(records)]
     if name in SPECIAL:
         pieces.append(SPECIAL[name](results))
     if rows := _statistics(results, name):
@@ -164,22 +165,22 @@ def _figure(results: Results, name: str) -> tuple[bytes, str] | None:
     """The figure of a study, if it has one, and its caption."""
     caption, data = "", None
     if name in ("spread-3", "spread-6", "tag"):
-        data = figures.curves(results, name)
+        data = plots.curves(results, name)
         caption = "Learning curves: means over seeds; bands are 95 % intervals of the mean."
     elif name == "equivariance":
-        data = figures.scenes(results.study(name)[0])
+        data = plots.scenes(results.study(name)[0])
         caption = "One scene and what symmetries make of it; arrows are actions, pursuers and evaders are numbered."
     elif name == "head-to-head":
         labels = [part["label"] for part in results.study(name)]
         entries = [(named(label), results.values(name, label, "pursuer_return")) for label in labels]
-        data = figures.bars(entries, "a pursuer's return")
+        data = plots.bars(entries, "a pursuer's return")
         caption = f"Pursuers of the first method against evaders of the second. {BARS}"
     elif name == "agent-failure":
         entries = [(kind, results.values(name, "lego", "captures_after", failure=kind)) for kind in KINDS]
-        data = figures.bars(entries, "touching pair-steps after step 30")
+        data = plots.bars(entries, "touching pair-steps after step 30")
         caption = "Without failure, with the failed pursuer kept where it stopped, and with it removed."
     elif name == "beyond":
-        data = figures.sizes(results, name)
+        data = plots.sizes(results, name)
         caption = "Return against team size, divided by the square of the size."
     return None if data is None else (data, caption)
 
@@ -316,7 +317,10 @@ def _statistics(results: Results, study: str) -> tuple[list[str], list[list[str]
 def _labels(results: Results, study: str) -> list[str]:
     """The labels of a study: methods in the order of the paper, then others."""
     labels = dict.fromkeys(part["label"] for part in results.study(study))
-    return [*(name for name in paper.NAMES if name in labels), *(name for name in labels if name not in paper.NAMES)]
+    return [
+        *(name for name in POLICIES.names() if name in labels),
+        *(name for name in labels if name not in POLICIES.names()),
+    ]
 
 
 def _found(results: Results, study: str, column: str) -> list[Any]:

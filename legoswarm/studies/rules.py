@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from legoswarm.evaluate.statistics import area_under_curve, mean_interval
-from legoswarm.policies.policy import check_team
+from legoswarm.policies.policy import POLICIES, check_team
 from legoswarm.scene import Layout
 from legoswarm.studies import paper
 from legoswarm.studies.results import Results
@@ -264,7 +264,9 @@ def refused(methods: Sequence[str]) -> Rule:
         findings = []
         for method in methods:
             try:
-                check_team(method, Layout(("agent", "landmark"), (4, 4)), Layout(("agent", "landmark"), (3, 3)))
+                check_team(
+                    POLICIES[method], Layout(("agent", "landmark"), (4, 4)), Layout(("agent", "landmark"), (3, 3))
+                )
                 findings.append(Finding(False, f"{method} acts for another team"))
             except ValueError as error:
                 findings.append(Finding(True, str(error)))

@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import itertools
 import json
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,17 +13,14 @@ from typing import Any
 
 import jax
 
-from legoswarm.files import FileError, read_json, write_json
+from legoswarm.files import FileError, finite, read_json, write_json
 from legoswarm.learn.folder import Busy, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
-from legoswarm.learn.machine import environment
-from legoswarm.studies.catalogue import STUDIES
+from legoswarm.provenance import provenance
+from legoswarm.studies.catalogue import ALL, METHODS, STUDIES
 from legoswarm.studies.part import SCALES, Part, Scale, Training
 from legoswarm.studies.queue import PAUSE, say, side_by_side
 from legoswarm.studies.results import part_file
-
-METHODS = ("lego", "mappo", "mappo-local", "mappo-gnn", "pic", "segnn")
-EXTRA_METHODS = ("segnn-planar",)  # only if named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +64,8 @@ def make_workshop(
     command: str = "",
 ) -> Workshop:
     """A workshop from what the command line says; scales other than `full` have a results folder of their own."""
-    if unknown := sorted(set(methods or ()) - {*METHODS, *EXTRA_METHODS}):
-        raise ValueError(f"unknown method {unknown[0]!r}; known: {', '.join((*METHODS, *EXTRA_METHODS))}")
+    if unknown := sorted(set(methods or ()) - set(ALL)):
+        raise ValueError(f"unknown method {unknown[0]!r}; known: {', '.join(ALL)}")
     if scale not in SCALES:
         raise ValueError(f"unknown scale {scale!r}; known: {', '.join(SCALES)}")
     if seeds is not None and seeds < 1:
@@ -176,10 +172,10 @@ def do_part(study: str, part: Part, shop: Workshop) -> Path:
                 result.setdefault(name, []).extend(value)
             else:
                 result[name] = value
-    result |= {"seconds": round(time.monotonic() - started, 2), **environment()}
+    result |= {"seconds": round(time.monotonic() - started, 2), **provenance()}
     path = part_file(shop.out, study, part.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, _finite({**result, "content": part.content(shop.scale, shop.seeds)}))
+    write_json(path, finite({**result, "content": part.content(shop.scale, shop.seeds)}))
     return path
 
 
@@ -244,12 +240,3 @@ def learning(folder: RunFolder, training: Training) -> dict[str, Any]:
             "values": [row["eval"][figure] for row in points],
         },
     }
-
-
-def _finite(value: Any) -> Any:
-    """The value as JSON knows it: what is not finite becomes None."""
-    if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -18,10 +18,11 @@ from saved import small_policy
 from scenes import SIDE_MARGIN, frame_vectors, near_tie, random_scene, stack
 from tiny import compiled
 
-from legoswarm.policies import PolicyConfig
 from legoswarm.policies.networks.team import decide, world_actions
 from legoswarm.policies.saved.file import save_policy
-from legoswarm.tasks import Spread, Tag
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from tests.policies import policy_of
 
 TOLERANCE = 1e-5
 SCENES = 60
@@ -29,7 +30,7 @@ SLOTS = 12
 
 TAG = Tag(pursuers=SLOTS, evaders=SLOTS, obstacles=SLOTS)
 SPREAD = Spread(agents=SLOTS)
-BASE = PolicyConfig(width=16, depth=2, heads=4, precision="float32")
+BASE = policy_of(width=16, depth=2, heads=4, precision="float32")
 
 
 def options(task, limit, **changes):

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from legoswarm.deploy.sitl.drone import Drone
+from legoswarm.deploy.sitl.drone import SimulatedDrone
 from legoswarm.deploy.sitl.plants import PointMass
 
 TICK = 0.01
@@ -17,7 +17,7 @@ class World:
 
     def __init__(self, place=(0.0, 0.0, 0.0), **faults):
         self.now = 100.0
-        self.drone = Drone(np.array(place, float))
+        self.drone = SimulatedDrone(np.array(place, float))
         self.drone.inject(**faults)
         self.plant = PointMass(np.array([place], float))
 

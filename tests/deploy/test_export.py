@@ -18,7 +18,8 @@ import legoswarm
 from legoswarm.cli import main
 from legoswarm.deploy import export
 from legoswarm.deploy.runtime import Runtime, load_runtime
-from legoswarm.tasks import Spread, Tag
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
 
 DOCS = Path(__file__).parents[2] / "docs/export.md"
 
@@ -130,8 +131,8 @@ def test_without_onnx(tag, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("edit", "options", "match"),
     [
-        (lambda about: about["policy"].update(policy="mappo"), [], "only lego runs without"),
-        (lambda about: about["policy"].update(encoder="own"), [], "only lego runs without"),
+        (lambda about: about["policy"].update(policy="mappo"), [], "a mappo policy, but without JAX only lego"),
+        (lambda about: about["policy"].update(encoder="own"), [], "names the encoder 'own'"),
         (lambda about: about.update(limit="sphere"), [], "policy.json is not a usable policy description"),
         (None, ["--seed", "6"], "no seed 6 in this policy"),
         (None, ["--out", "."], "exists and is not an empty folder"),

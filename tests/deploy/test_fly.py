@@ -16,13 +16,14 @@ from saved import save_small
 from test_link import Metronome
 
 from legoswarm.cli import main
-from legoswarm.deploy import compare
+from legoswarm.deploy import flight_statistics
 from legoswarm.deploy.flightlog import read_flight
 from legoswarm.deploy.plan import Plan
 from legoswarm.deploy.setting import Setting, draw_obstacles, draw_start
 from legoswarm.deploy.sitl.plants import PointMass
 from legoswarm.deploy.sitl.process import EndpointProcess
-from legoswarm.tasks import Spread, Tag
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
 
 QUICK = ["--take-off-seconds", "1", "--settle-seconds", "0.2", "--land-seconds", "1", "--rate", "25"]
 
@@ -229,8 +230,8 @@ def test_a_flight_without_failure_is_close_to_the_plain_task():
     rng = np.random.default_rng(7)
     obstacles = draw_obstacles(setting, 2, rng)
     start = draw_start(setting, obstacles, rng)
-    plain = compare.play(Chaser(), setting.chase(obstacles), start, setting.plan)
-    flown = compare.fly_in_process(Chaser(), setting, start, obstacles, PointMass)
+    plain = flight_statistics.play_plain_task(Chaser(), setting.chase(obstacles), start, setting.plan)
+    flown = flight_statistics.fly_in_process(Chaser(), setting, start, obstacles, PointMass)
     assert plain.shape == flown.shape == (13, 3, 2)
     assert np.linalg.norm(plain[-1] - plain[0], axis=-1).max() > 0.5
     assert np.linalg.norm(plain - flown, axis=-1).max() < 0.2
@@ -241,15 +242,15 @@ def test_what_is_measured():
     track = np.zeros((5, 3, 2))
     track[:, 0] = [0.0, 0.1]  # touches all the time, but has failed by then
     track[:, 1, 0] = [1.5, 1.5, 1.5, -1.5, -1.5]  # passes the evader between two steps
-    figures = compare.measure(setting, track)
+    figures = flight_statistics.measure_episode(setting, track)
     assert (figures["captured"], figures["capture_time"], figures["near_time"]) == (1.0, 1.0, 1.0)
     assert figures["pursuer_return"] == 40.0
     assert figures["evader_return"] == -40.0
     track[:, 1, 0] = 1.5
-    figures = compare.measure(setting, track)
+    figures = flight_statistics.measure_episode(setting, track)
     assert (figures["captured"], figures["capture_time"]) == (0.0, 3.0)
     track[:, 2] = [1.5, 1.5]  # at the arena's edge, 1 in both directions
-    assert compare.measure(setting, track)["evader_return"] == pytest.approx(-4 * 2.0)
+    assert flight_statistics.measure_episode(setting, track)["evader_return"] == pytest.approx(-4 * 2.0)
 
 
 def test_starts_are_such_as_a_mission_accepts():
@@ -264,22 +265,3 @@ def test_starts_are_such_as_a_mission_accepts():
     crowded = Setting(roles=("pursuer",) * 25 + ("evader",))
     with pytest.raises(ValueError, match="no room"):
         draw_start(crowded, np.zeros((0, 2)), np.random.default_rng(0))
-
-
-def test_flying_needs_no_jax(policy, tmp_path):
-    """A dry run but for its pictures, where JAX cannot be imported."""
-    code = f"""
-import sys
-sys.modules.update(dict.fromkeys(("jax", "jaxlib", "equinox"), None))
-from legoswarm.deploy import fly
-from legoswarm.deploy.fleet import Simulation
-from legoswarm.deploy.plan import Plan
-from legoswarm.deploy.setting import Setting
-fly.draw = lambda *_: None
-plan = Plan(horizon=2, take_off_seconds=1.0, settle_seconds=0.2, land_seconds=1.0)
-(outcome,) = fly.fly({policy!r}, Setting(plan=plan), "out", simulation=Simulation(dry=True), trials=1)
-print(outcome.reached.value)
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "run\n"

@@ -405,12 +405,6 @@ def test_a_host_that_crashes_stops_no_motors():
         assert [cut["cause"] for cut in drones.report()[0]["cut_offs"]] == ["watchdog"]
 
 
-def test_none_of_it_needs_jax():
-    modules = ("link", "crazyflies", "sitl.endpoint", "sitl.dongle", "sitl.process", "sitl.__main__")
-    code = "import sys; sys.modules['jax'] = None; " + "; ".join(f"import legoswarm.deploy.{name}" for name in modules)
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
-
-
 def test_cflib_that_is_not_there(monkeypatch):
     monkeypatch.setitem(sys.modules, "cflib.crazyflie", None)
     with pytest.raises(LinkError, match=r"pip install 'legoswarm\[fly\]'"):

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,14 @@ from safetensors.numpy import save as save_tensors
 from saved import save_small, small_policy
 
 import legoswarm
-from legoswarm.deploy.runtime import load_runtime
+from legoswarm.deploy.runtime import Runtime, load_runtime, main
 from legoswarm.files import FileError
-from legoswarm.policies import PolicyConfig
+from legoswarm.policies.lego import LegoPolicy
 from legoswarm.policies.saved.file import save_policy
-from legoswarm.tasks import Spread, Tag
+from legoswarm.policies.saved.look import look
+from legoswarm.tasks.spread import Spread
+from legoswarm.tasks.tag import Tag
+from tests.policies import policy_of
 
 TAG = Tag(pursuers=2, evaders=1, obstacles=2)
 
@@ -55,9 +59,10 @@ def test_agrees_with_jax_at_every_team_size(name):
 
 def test_no_option_is_forgotten():
     """A new option of policies must be followed in deploy/actor.py, or be one that does not change actions."""
-    followed = {"width", "depth", "heads", "encoder", "pooling", "axis", "rest", "hands", "leash", "nearest"}
-    without_effect = {"policy", "critic", "log_std", "precision"}
-    assert {field.name for field in dataclasses.fields(PolicyConfig)} == followed | without_effect
+    followed = {"width", "depth", "heads", "encoder", "pooling", "axis", "rest", "slow", "hands", "nearest"}
+    followed |= {"leash", "leash_gain", "squash"}
+    without_effect = {"critic", "log_std", "precision"}
+    assert {field.name for field in dataclasses.fields(LegoPolicy)} == followed | without_effect
 
 
 def test_the_comparison_can_fail():
@@ -91,7 +96,7 @@ def test_far_from_the_origin(spread):
 
 def test_a_whisper_of_a_velocity(tmp_path):
     """At v = 0 the paper's frame is the world's; at any other speed it follows the velocity, be it 1e-30."""
-    config = PolicyConfig(width=8, depth=1, heads=2, axis="velocity", rest="global")
+    config = policy_of(width=8, depth=1, heads=2, axis="velocity", rest="global")
     folder = save_small(tmp_path / "paper", Spread(agents=2), config=config)
     policies = load_runtime(folder), legoswarm.load(folder)
     positions = np.array([[0.0, 0.0], [0.5, 0.2], [-0.3, 0.7]])
@@ -188,46 +193,71 @@ def test_damaged_descriptions(copy):
     about = json.loads(path.read_text())
     path.write_text(json.dumps(about)[:-5])
     refused(copy, "policy.json is damaged: it is not valid JSON")
-    for field, value in (("width", 0), ("axis", "up"), ("policy", "mappo"), ("encoder", "own")):
+    for field, value in (("width", 0), ("axis", "up")):
         path.write_text(json.dumps({**about, "policy": {**about["policy"], field: value}}))
         refused(copy, "policy.json is not a usable policy description")
     path.unlink()
     refused(copy, "policy.json does not exist")
 
 
-# Without JAX
+def test_policies_that_need_jax_are_refused_for_that_reason(copy):
+    path = copy / "policy.json"
+    about = json.loads(path.read_text())
+    for change, why in (
+        ({"policy": "mappo"}, "describes a mappo policy, but without JAX only lego policies act$"),
+        ({"encoder": "own"}, "names the encoder 'own'; without JAX there are attention, deepsets, joint$"),
+    ):
+        path.write_text(json.dumps({**about, "policy": {**about["policy"], **change}}))
+        refused(copy, why)
 
 
-WITHOUT_JAX = """
-import importlib.abc, sys
-
-class NoJax(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name.split(".")[0] in ("jax", "jaxlib", "equinox", "optax"):
-            raise ImportError(f"{name} is not there")
-
-sys.meta_path.insert(0, NoJax())
-import numpy as np
-from legoswarm.deploy.runtime import load_runtime
-
-positions = np.arange(10.0).reshape(5, 2) % 3
-actions = load_runtime(sys.argv[1]).act(positions, 0 * positions, ["pursuer", "obstacle", "evader"] + ["pursuer"] * 2)
-np.save(sys.argv[2], actions)
-assert not [name for name in sys.modules if name.split(".")[0] in ("jax", "jaxlib", "equinox", "optax")]
-"""
+# The nearest
 
 
-def test_runs_where_jax_cannot_be_imported(tag, tmp_path):
-    subprocess.run([sys.executable, "-c", WITHOUT_JAX, tag, tmp_path / "actions.npy"], check=True)
-    positions = np.arange(10.0).reshape(5, 2) % 3
-    roles = ["pursuer", "obstacle", "evader", "pursuer", "pursuer"]
-    expected = legoswarm.load(tag).act(positions, 0 * positions, roles)
-    np.testing.assert_allclose(np.load(tmp_path / "actions.npy"), expected, rtol=1e-5, atol=1e-5)
+def test_only_the_nearest_are_encoded():
+    """Gathering them gives what masking all others gives, for far less memory."""
+    many = ["agent"] * 100 + ["landmark"] * 100
+    scenes = np.random.default_rng(0).uniform(-1, 1, (5, 2, 200, 2))
+    scenes[0] = scenes[0].round(1)  # ties
+    scenes[1] = 0.5  # nothing but ties
+    policy = load_runtime("zoo:spread")
+    peaks = []
+    for nearest in (0, 3):
+        config = dataclasses.replace(policy.description.config, nearest=nearest)
+        runtime = Runtime(dataclasses.replace(policy.description, config=config), policy.actors, policy.seed)
+        tracemalloc.start()
+        runtime.act(*scenes[-1], many)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 0.2 * peaks[0]
+    for scene in scenes:
+        seen, _ = look(policy.description.layout, *scene, many, np.random.default_rng(1).uniform(size=(100, 200)) < 0.5)
+        with np.errstate(all="ignore"):
+            gathered, masked = (policy.actors(config, *seen[1:], gather=gather) for gather in (True, False))
+        np.testing.assert_allclose(gathered, masked, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["paper", "sets-max", "joint-max"])
+def test_ties_do_not_depend_on_the_order(name):
+    """Of eight others at exactly one distance none comes before another, though fewer are to be encoded."""
+    runtime = load_runtime(case(name).path)
+    corners = [(x, y) for x in (-0.7, 0.7) for y in (-0.2, 0.2)]
+    far = (1.5, 1.1)  # so that the centroid is not where the agent is
+    positions = np.array([(0.0, 0.0), *corners, *(corner[::-1] for corner in corners), far])
+    velocities, roles = np.random.default_rng(0).normal(size=positions.shape), [runtime.roles[0]] * 10
+    first = runtime.act(positions, velocities, roles)[0]
+    for seed in range(5):
+        order = np.r_[0, 1 + np.random.default_rng(seed).permutation(9)]
+        found = runtime.act(positions[order], velocities[order], roles)[0]
+        np.testing.assert_allclose(found, first, atol=1e-5)
+
+
+# Speed
 
 
 def test_three_drones_in_a_millisecond_and_no_stalls(tmp_path):
     """Best of several: others take their share of the machine. A program of its own: tests check types all the time."""
-    usual = save_small(tmp_path / "usual", TAG, config=PolicyConfig())
+    usual = save_small(tmp_path / "usual", TAG, config=policy_of())
     command = [sys.executable, "-m", "legoswarm.deploy.runtime", usual, "--team", "2", "1", "2", "--calls", "1000"]
     seen = []
     for _ in range(5):
@@ -239,6 +269,26 @@ def test_three_drones_in_a_millisecond_and_no_stalls(tmp_path):
         if median < 1 and longest < 5:
             return
     pytest.fail(f"medians and longest calls of {seen} ms")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["nowhere"], "nowhere does not exist"),
+        (["zoo:tag", "--team", "2", "1"], "--team needs a number for each of pursuer, evader, obstacle"),
+        (["zoo:tag", "--team", "2", "1", "-1"], "--team needs a number for each of"),
+        (["zoo:tag", "--team", "0", "0", "1"], "there is nobody to act for"),
+        (["zoo:tag", "--calls", "0"], "--calls at least 1"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_sentence(words, why, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["runtime", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr().err
+    assert end.value.code == 2
+    assert said.count("\n") == 1
+    assert why in said
 
 
 def test_one_seed_alone(tmp_path):

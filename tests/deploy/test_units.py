@@ -9,7 +9,8 @@ from legoswarm.deploy.inprocess import World
 from legoswarm.deploy.safety import Rules
 from legoswarm.deploy.sitl.plants import Mode, PointMass
 from legoswarm.deploy.units import Chase, OwnEstimates, Reference
-from legoswarm.tasks import State, Tag
+from legoswarm.tasks.tag import Tag
+from legoswarm.tasks.task import State
 
 ROLES = ("pursuer", "pursuer", "evader")
 OBSTACLES = np.array([[0.6, 0.3], [-0.75, -0.45]])

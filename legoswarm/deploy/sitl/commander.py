@@ -43,7 +43,7 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class CutOff:
-    """Motors that were stopped, at which true height and by what."""
+    """The time, true height and cause of a stop of the motors."""
 
     time: float
     height: float
@@ -52,7 +52,7 @@ class CutOff:
 
 @dataclasses.dataclass
 class Record:
-    """What tests and reports want to know afterwards."""
+    """How the drone was treated, for tests and reports."""
 
     setpoints: int = 0
     largest_gap: float = 0.0  # s between setpoints of a stream, to its end
@@ -61,7 +61,7 @@ class Record:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Plan:
+class _Path:
     """A smooth path of the high-level commander: polynomials of degree 7, at rest in the end."""
 
     start: Estimate
@@ -72,7 +72,7 @@ class _Plan:
     lands: bool
 
     def at(self, now: float) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-        """Position and velocity of the path."""
+        """Return position and velocity of the path."""
         if now >= self.begun + self.seconds:
             return self.goal, np.zeros(3)
         t = max(now - self.begun, 0) / self.seconds
@@ -97,15 +97,15 @@ class Commander:
         self._stamp = -math.inf  # when it came
         self._streaming = False  # the host's setpoints come first
         self._levelled = False
-        self._plan: _Plan | None = None
+        self._plan: _Path | None = None
 
     @property
     def can_fly(self) -> bool:
-        """Whether the supervisor lets the motors run."""
+        """Return whether the supervisor lets the motors run."""
         return not (self.locked or self.tumbled)
 
     def setpoint(self, setpoint: crtp.Setpoint, now: float, height: float) -> None:
-        """A setpoint from the host."""
+        """Follow a setpoint from the host."""
         if isinstance(setpoint, crtp.Stop):
             self.cut(now, height, "stop setpoint")
             return
@@ -116,12 +116,12 @@ class Commander:
         self.motors = self.can_fly
 
     def relax(self, now: float) -> None:
-        """The host's stream stops; the high-level commander may take over."""
+        """End the host's stream, so that the high-level commander may take over."""
         self._note_gap(now)
         self._streaming = False
 
-    def order(self, order: crtp.Order, now: float, height: float, estimate: Estimate) -> None:
-        """An order to the high-level commander."""
+    def order(self, order: crtp.Manoeuvre, now: float, height: float, estimate: Estimate) -> None:
+        """Follow an order to the high-level commander."""
         if not self.can_fly:
             return
         if isinstance(order, crtp.Stop):
@@ -134,7 +134,7 @@ class Commander:
         else:
             goal = np.array([here[0], here[1], order.height])
             yaw = estimate.yaw if order.yaw is None else order.yaw
-        self._plan = _Plan(estimate, goal, yaw, now, max(order.seconds, 0.1), isinstance(order, crtp.Land))
+        self._plan = _Path(estimate, goal, yaw, now, max(order.seconds, 0.1), isinstance(order, crtp.Land))
         self.motors = True
 
     def cut(self, now: float, height: float, cause: str) -> None:
@@ -145,11 +145,11 @@ class Commander:
         self._setpoint, self._plan, self._streaming, self.motors = None, None, False, False
 
     def largest_gap(self, now: float) -> float:
-        """The longest wait for a setpoint in the streams so far, one that still lasts included."""
+        """Return the longest wait for a setpoint in the streams so far, one that still lasts included."""
         return max(self.record.largest_gap, now - self._stamp if self._streaming else 0)
 
     def target(self, now: float, height: float, estimate: Estimate, controller: int = PID) -> Target:
-        """What the velocity loop is to do now."""
+        """Return what the velocity loop is to do now."""
         age = now - self._stamp
         if self._plan and not (self._streaming and age <= LEVEL_AFTER):
             return self._planned(self._plan, now, estimate)
@@ -168,7 +168,7 @@ class Commander:
             return dataclasses.replace(target, yaw_rate=0.0, mode=Mode.LEVEL)
         return target
 
-    def _planned(self, plan: _Plan, now: float, estimate: Estimate) -> Target:
+    def _planned(self, plan: _Path, now: float, estimate: Estimate) -> Target:
         if plan.lands and now > plan.begun + plan.seconds:
             self._plan, self._setpoint, self._streaming, self.motors = None, None, False, False
             self.record.events.append((now, "landed"))
@@ -182,7 +182,7 @@ class Commander:
 
 
 def _pursue(setpoint: crtp.Motion, estimate: Estimate, controller: int) -> Target:
-    """The firmware's position loop in front of the velocity loop."""
+    """Return the target of a setpoint, by the firmware's position loop in front of the velocity loop."""
     x, y, _ = estimate.position
     yaw_rate = 0.0
     match setpoint:
@@ -212,5 +212,5 @@ def _towards(place: Any, position: Float[np.ndarray, "3"]) -> Float[np.ndarray, 
 
 
 def _turn(yaw: float, now: float) -> float:
-    """A turn by the shorter way."""
+    """Return the yaw rate of a turn by the shorter way, rad/s."""
     return 2 * math.remainder(yaw - now, math.tau)

@@ -1,4 +1,4 @@
-"""Crazyflow's quadrotors (extra `sim`) below the firmware's velocity loop. The only module here that imports JAX."""
+"""Crazyflow's quadrotors (extra `sim`) below the firmware's velocity loop. Crazyflow needs JAX."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import warnings
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from legoswarm.deploy.sitl.plants import GRAVITY, Mode
+from legoswarm.deploy.sitl.plants import GRAVITY, Mode, Modes, Numbers, Vectors
 
 FREQUENCY = 500  # Hz, of the simulated attitude loop and motors
 # The firmware's velocity loop (platform_defaults_cf2.h), in SI units; 65535 of its thrust units are 4 x 0.12 N.
@@ -28,7 +27,7 @@ class Crazyflow:
     steps of `seconds`.
     """
 
-    def __init__(self, position: Float[np.ndarray, "*drones 3"], seconds: float = 0.01):
+    def __init__(self, position: Vectors, seconds: float = 0.01):
         self._shape = position.shape[:-1]
         self._sim, self._step = _build(math.prod(self._shape[:-1]), self._shape[-1])
         self._initial = self._sim.data
@@ -37,19 +36,11 @@ class Crazyflow:
             self.step(np.zeros((*self._shape, 3)), np.zeros(self._shape), np.zeros(self._shape, int), seconds)
         self.reset(position)
 
-    def step(
-        self,
-        velocity: Float[np.ndarray, "*drones 3"],
-        yaw_rate: Float[np.ndarray, "*drones"],
-        mode: Int[np.ndarray, "*drones"],
-        seconds: float,
-    ) -> None:
-        """Move on; `seconds` is a multiple of 2 ms."""
+    def step(self, velocity: Vectors, yaw_rate: Numbers, mode: Modes, seconds: float) -> None:
+        """Move the bodies on; `seconds` is a multiple of 2 ms."""
         steps = round(seconds * FREQUENCY)
         if steps < 1 or abs(steps / FREQUENCY - seconds) > 1e-6:
-            raise ValueError(
-                f"Crazyflow moves on by multiples of {1000 / FREQUENCY:g} ms, not by {1000 * seconds:g} ms"
-            )
+            raise ValueError(f"Crazyflow moves on by multiples of {1000 / FREQUENCY:g} ms, not {1000 * seconds:g} ms")
         worlds = self._state[0].states.pos.shape[:2]
         self._state, seen = self._step(
             *self._state,
@@ -60,7 +51,7 @@ class Crazyflow:
         )
         self._see(seen)
 
-    def reset(self, position: Float[np.ndarray, "*drones 3"]) -> None:
+    def reset(self, position: Vectors) -> None:
         """Put the bodies down at other places, at rest; nothing is compiled again."""
         places = np.array(position, np.float32).reshape(-1, *position.shape[-2:])
         states = self._initial.states.replace(pos=places)
@@ -76,7 +67,7 @@ class Crazyflow:
 
 
 def _build(worlds: int, drones: int) -> tuple[Any, Any]:
-    """Crazyflow's simulation, and one compiled step of it below the velocity loop."""
+    """Return Crazyflow's simulation and one compiled step of it below the velocity loop."""
     if "scipy" in sys.modules and os.environ.get("SCIPY_ARRAY_API") != "1":
         raise ValueError("Crazyflow must be imported before SciPy: set SCIPY_ARRAY_API=1, or start it in a new process")
     try:
@@ -86,9 +77,7 @@ def _build(worlds: int, drones: int) -> tuple[Any, Any]:
     except ImportError:
         raise ValueError("Crazyflow is not here: pip install 'legoswarm[sim]'") from None
 
-    with warnings.catch_warnings(
-        action="ignore", category=UserWarning
-    ):  # MuJoCo's, about how Crazyflow builds its model
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # MuJoCo's, about how the model is built
         sim = Sim(
             n_worlds=worlds,
             n_drones=drones,

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import struct
 import zlib
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 Vector: TypeAlias = tuple[float, float, float]
 
@@ -24,19 +24,19 @@ READ_ONLY = 0x40
 
 
 def packet(port: int, channel: int, data: bytes) -> bytes:
-    """A packet as it goes over the wire."""
+    """Return a packet as it goes over the wire."""
     if len(data) > MAX_DATA:
         raise ValueError(f"a CRTP packet holds {MAX_DATA} bytes, not {len(data)}")
     return bytes([port << 4 | 3 << 2 | channel]) + data
 
 
 def split(raw: bytes) -> tuple[int, int, bytes]:
-    """Port, channel and data of a packet."""
+    """Return port, channel and data of a packet."""
     return raw[0] >> 4, raw[0] & 3, raw[1:]
 
 
 def log_packet(block: int, milliseconds: int, data: bytes) -> bytes:
-    """The values of a log block."""
+    """Return the packet with the values of a log block."""
     return packet(5, 2, bytes([block]) + (milliseconds & 0xFFFFFF).to_bytes(3, "little") + data)
 
 
@@ -48,7 +48,7 @@ class Contents:
     entries: tuple[tuple[str, int], ...]
 
     def reply(self, request: bytes) -> bytes | None:
-        """The answer to a question for the table's size or for one of its entries."""
+        """Answer a question for the table's size or for one of its entries."""
         if request[:1] == b"\x03":
             limits = bytes([16, 128]) if self.port == 5 else b""  # log blocks, variables in all of them
             return packet(self.port, 0, struct.pack("<BHI", 3, len(self.entries), self.checksum) + limits)
@@ -61,7 +61,7 @@ class Contents:
 
     @property
     def checksum(self) -> int:
-        """By which cflib knows a table that it has read before."""
+        """Return the number by which cflib knows a table that it has read before."""
         return zlib.crc32(b"".join(self._entry(at) for at in range(len(self.entries))))
 
     def _entry(self, at: int) -> bytes:
@@ -71,14 +71,13 @@ class Contents:
 
 @dataclasses.dataclass(frozen=True)
 class Stop:
-    """Motors off, now."""
+    """A setpoint or order to stop the motors at once."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Hover:
     """A horizontal velocity in the frame of the drone's yaw, a height and a turn."""
 
-    CODE: ClassVar = 10
     vx: float
     vy: float
     yaw_rate: float  # degrees/s
@@ -89,7 +88,6 @@ class Hover:
 class VelocityWorld:
     """A velocity in the world frame and a turn."""
 
-    CODE: ClassVar = 8
     vx: float
     vy: float
     vz: float
@@ -100,7 +98,6 @@ class VelocityWorld:
 class Position:
     """A place and a yaw."""
 
-    CODE: ClassVar = 7
     x: float
     y: float
     z: float
@@ -120,12 +117,11 @@ Setpoint: TypeAlias = Stop | Motion
 
 
 def read_setpoint(data: bytes) -> Setpoint | None:
-    """The setpoint in a packet of port 7, channel 0; None for one that is not modelled, damaged or not finite."""
+    """Read the setpoint in a packet of port 7, channel 0; None if it is not modelled, damaged or not finite."""
     try:
-        for kind in (Hover, VelocityWorld, Position):
-            if data[0] == kind.CODE:
-                values = struct.unpack_from("<ffff", data, 1)
-                return kind(*values) if all(map(math.isfinite, values)) else None
+        if (kind := {10: Hover, 8: VelocityWorld, 7: Position}.get(data[0])) is not None:
+            values = struct.unpack_from("<ffff", data, 1)
+            return kind(*values) if all(map(math.isfinite, values)) else None
         if data[0] == 6:
             values = struct.unpack_from("<hhhhhhhhhIhhh", data, 1)
             x, y, z, vx, vy, vz = (value / 1000 for value in values[:6])
@@ -137,7 +133,7 @@ def read_setpoint(data: bytes) -> Setpoint | None:
 
 @dataclasses.dataclass(frozen=True)
 class TakeOff:
-    """Rise to a height in a time, on board."""
+    """An order to rise to a height in a time."""
 
     height: float
     yaw: float | None  # rad; None: as it stands
@@ -146,7 +142,7 @@ class TakeOff:
 
 @dataclasses.dataclass(frozen=True)
 class Land:
-    """Sink to a height in a time and stop the motors, on board."""
+    """An order to sink to a height in a time and to stop the motors."""
 
     height: float
     yaw: float | None
@@ -155,7 +151,7 @@ class Land:
 
 @dataclasses.dataclass(frozen=True)
 class GoTo:
-    """Fly to a place in a time, on board."""
+    """An order to fly to a place in a time."""
 
     position: Vector
     yaw: float
@@ -163,11 +159,11 @@ class GoTo:
     relative: bool
 
 
-Order: TypeAlias = Stop | TakeOff | Land | GoTo
+Manoeuvre: TypeAlias = Stop | TakeOff | Land | GoTo
 
 
-def read_order(data: bytes) -> Order | None:
-    """The order to the high-level commander in a packet of port 8; None for one that is not modelled or damaged."""
+def read_order(data: bytes) -> Manoeuvre | None:
+    """Read the order to the high-level commander in a packet of port 8; None if it is not modelled or damaged."""
     try:
         if data[0] in (7, 8):
             _, height, yaw, as_it_stands, seconds = struct.unpack_from("<Bff?f", data, 1)

@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 
 from legoswarm.deploy.link import LinkError
-from legoswarm.deploy.sitl.drone import Drone
+from legoswarm.deploy.sitl.drone import SimulatedDrone
 from legoswarm.deploy.sitl.endpoint import Endpoint
 
 TRANSFER_SECONDS = 0.002  # a dongle that changes between drones makes about 300 to 500 transfers a second
@@ -28,14 +28,14 @@ _NOTHING = bytes([0xF3])
 class Receiver:
     """The radio of one drone, with its side of safelink."""
 
-    def __init__(self, drone: Drone):
+    def __init__(self, drone: SimulatedDrone):
         self.drone = drone
         self._safelink = False
         self._up = self._down = 1  # the last bits seen and sent
         self._reply = _NOTHING
 
     def answer(self, raw: bytes, now: float) -> bytes:
-        """Take a packet in; gives what goes back with the acknowledgement."""
+        """Take a packet in; return what goes back with the acknowledgement."""
         if raw == _SAFELINK_ON:
             self._safelink, self._up, self._down = True, 1, 1
             return raw
@@ -77,16 +77,16 @@ class Dongle:
         self._address = address[-1]
 
     def set_channel(self, channel: int) -> None:
-        """All drones hear every channel."""
+        """Do nothing, because all drones hear every channel."""
 
     def set_data_rate(self, datarate: int) -> None:
-        """All drones hear every rate."""
+        """Do nothing, because all drones hear every rate."""
 
     def set_arc(self, arc: int) -> None:
-        """The dongle does not try again by itself: the driver does."""
+        """Do nothing, because the driver tries again, not the dongle."""
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing, because there is nothing to give back."""
 
     def send_packet(self, data: Iterable[int]) -> Acknowledgement:
         """Carry a packet over and bring one back, unless the air loses either; a mute or deaf drone does not answer."""
@@ -107,7 +107,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 @contextlib.contextmanager
 def radio(endpoint: Endpoint, loss: float = 0.0, seed: int = 0) -> Iterator[list[str]]:
-    """Put the stand-in in the place of cflib's Crazyradio; gives the drones' radio URIs."""
+    """Put the stand-in in the place of cflib's Crazyradio; yield the drones' radio URIs."""
     try:
         import cflib.crtp.radiodriver as driver
     except ImportError:
@@ -122,7 +122,7 @@ def radio(endpoint: Endpoint, loss: float = 0.0, seed: int = 0) -> Iterator[list
 
 
 def _maker(dongle: Dongle, real: type) -> type:
-    """A class whose objects are the stand-in; the driver reads the real one's constants from it."""
+    """Return a class whose objects are the stand-in; the driver reads the real one's constants from it."""
 
     class Crazyradio(real):
         def __new__(cls, *args: object, **settings: object) -> Dongle:

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import math
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from jaxtyping import Float
 from legoswarm.deploy.link import Health
 from legoswarm.deploy.sitl import crtp
 from legoswarm.deploy.sitl.commander import PID, Commander, Estimate, Target
-from legoswarm.deploy.sitl.plants import Mode
+from legoswarm.deploy.sitl.plants import Mode, Plant
 from legoswarm.deploy.sitl.tables import LogBlocks, Parameters
 
 FULL, EMPTY, FLIGHT_SECONDS, SAG = 4.1, 3.3, 360.0, 0.2  # V at rest, V at rest, s, V while the motors run
@@ -44,7 +45,7 @@ PARAMETERS = crtp.Contents(
 )
 
 
-DEFAULTS = {"stabilizer.controller": PID, "stabilizer.estimator": 2, "commander.enHighLevel": 1, "deck.bcFlow2": 1}
+START_VALUES = {"stabilizer.controller": PID, "stabilizer.estimator": 2, "commander.enHighLevel": 1, "deck.bcFlow2": 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Faults:
             raise ValueError("a loss lies between 0 and 1, noise and latency are not negative")
 
 
-class Drone:
+class SimulatedDrone:
     """One simulated Crazyflie. It has no clock, no body and no socket: they are arguments."""
 
     def __init__(self, position: Float[np.ndarray, "3"], seed: int = 0):
@@ -81,7 +82,7 @@ class Drone:
         self._turned = 0.0  # estimated yaw - true yaw
         self._true_yaw = 0.0
         self._random = np.random.default_rng(seed)
-        self.parameters = Parameters(PARAMETERS, DEFAULTS)
+        self.parameters = Parameters(PARAMETERS, START_VALUES)
         self._settled = -math.inf  # since when the estimator runs
         self._charge = FULL
         self._critical_since = math.inf
@@ -99,7 +100,7 @@ class Drone:
     # Packets
 
     def receive(self, raw: bytes, now: float) -> None:
-        """A packet from the host."""
+        """Take in a packet from the host."""
         if not raw or self.faults.deaf or (raw[0] >> 4 in _SILENT_PORTS and self._is_lost()):
             return
         if self.faults.latency:
@@ -108,7 +109,7 @@ class Drone:
             self._handle(raw, now)
 
     def transmit(self, now: float) -> bytes | None:
-        """The next packet for the host, if there is one."""
+        """Return the next packet for the host, if there is one."""
         if self._outbox and self._outbox[0][0] <= now:
             return self._outbox.popleft()[1]
         return None
@@ -164,10 +165,9 @@ class Drone:
 
     def _supervise(self, data: bytes, now: float) -> None:
         match data[:1]:
-            case b"\1":
-                self._send(crtp.packet(9, 1, bytes([0x81, self.commander.can_fly, self.commander.can_fly])), now)
-            case b"\2":
-                self._send(crtp.packet(9, 1, bytes([0x82, self.commander.can_fly, self.commander.can_fly])), now)
+            case b"\1" | b"\2":
+                can_fly = self.commander.can_fly
+                self._send(crtp.packet(9, 1, bytes([0x80 | data[0], can_fly, can_fly])), now)
             case b"\3":
                 self._emergency_stop(now)
             case b"\4":
@@ -216,14 +216,9 @@ class Drone:
     # Time
 
     def tick(
-        self,
-        now: float,
-        seconds: float,
-        position: Float[np.ndarray, "3"],
-        velocity: Float[np.ndarray, "3"],
-        yaw: float,
+        self, now: float, seconds: float, position: Float[np.ndarray, "3"], velocity: Float[np.ndarray, "3"], yaw: float
     ) -> Target:
-        """Some milliseconds have passed and the body is here; gives what it is to do, in the true world."""
+        """Let some milliseconds pass, with the body at this place; return what it is to do, in the true world."""
         while self._inbox and self._inbox[0][0] <= now:
             self._handle(self._inbox.popleft()[1], now)
         self._observe(position, velocity, yaw, seconds)
@@ -237,7 +232,7 @@ class Drone:
         return dataclasses.replace(target, velocity=velocity)
 
     def _watch(self, now: float, seconds: float) -> None:
-        """Battery, tumbling and the emergency-stop watchdog."""
+        """Watch the battery, tumbling and the emergency-stop watchdog."""
         if self.commander.motors:
             self._charge -= seconds * (FULL - EMPTY) / FLIGHT_SECONDS
         if self.battery >= CRITICAL:
@@ -254,14 +249,14 @@ class Drone:
 
     @property
     def battery(self) -> float:
-        """The voltage, V."""
+        """Return the voltage, V."""
         if self.faults.battery is not None:
             return self.faults.battery
         return self._charge - SAG * self.commander.motors
 
     @property
     def health(self) -> Health:
-        """What the supervisor says."""
+        """Return what the supervisor says."""
         health = Health(0)
         if self.commander.can_fly:
             health |= Health.CAN_BE_ARMED | Health.ARMED | Health.AUTO_ARMED | Health.CAN_FLY
@@ -274,7 +269,7 @@ class Drone:
         return health
 
     def report(self, now: float) -> dict[str, Any]:
-        """How it was treated so far."""
+        """Report how the drone was treated so far."""
         record = self.commander.record
         return {
             "motors": self.commander.motors,
@@ -293,17 +288,26 @@ class Drone:
                     self._send(raw, now)
 
     def _measurements(self, now: float) -> dict[str, int | float]:
-        x, y, z = self.estimate.position + self.faults.noise * self._random.standard_normal(3)
-        vx, vy, vz = self.estimate.velocity
-        spread = 1e-5 + 0.01 * math.exp(-(now - self._settled) / 0.3)
-        return {
-            **{"stateEstimate.x": x, "stateEstimate.y": y, "stateEstimate.z": z},
-            **{"stateEstimate.vx": vx, "stateEstimate.vy": vy, "stateEstimate.vz": vz},
-            "stateEstimate.yaw": math.degrees(self.estimate.yaw),
-            "pm.vbat": self.battery,
-            "supervisor.info": self.health.value,
-            **{"kalman.varPX": spread, "kalman.varPY": spread, "kalman.varPZ": spread},
-        }
+        """Return the values of the log variables, in the order of LOG."""
+        estimate, variance = self.estimate, 1e-5 + 0.01 * math.exp(-(now - self._settled) / 0.3)
+        position = estimate.position + self.faults.noise * self._random.standard_normal(3)
+        rest = math.degrees(estimate.yaw), self.battery, self.health.value, *[variance] * 3
+        names = (name for name, _ in LOG.entries)
+        return dict(zip(names, (*position, *estimate.velocity, *rest), strict=True))
+
+
+def move_on(drones: Sequence[SimulatedDrone], plant: Plant, now: float, seconds: float) -> None:
+    """Let the drones and their bodies move on by some milliseconds, until `now`."""
+    poses = zip(drones, plant.position, plant.velocity, plant.yaw.tolist(), strict=True)
+    targets = [drone.tick(now, seconds, position, velocity, yaw) for drone, position, velocity, yaw in poses]
+    velocities, yaw_rates, modes = zip(*((each.velocity, each.yaw_rate, each.mode) for each in targets), strict=True)
+    plant.step(np.array(velocities), np.array(yaw_rates), np.array(modes), seconds)
+
+
+def report_all(drones: Sequence[SimulatedDrone], plant: Plant, now: float) -> list[dict[str, Any]]:
+    """Report for each drone what it saw and where it truly is."""
+    places = zip(plant.position.tolist(), drones, strict=True)
+    return [{"position": place, **drone.report(now)} for place, drone in places]
 
 
 def _rotate(vector: Float[np.ndarray, "3"], angle: float) -> Float[np.ndarray, "3"]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from legoswarm.deploy.punctual import come_first
 from legoswarm.deploy.sitl import crtp
-from legoswarm.deploy.sitl.drone import Drone
+from legoswarm.deploy.sitl.drone import SimulatedDrone, move_on, report_all
 from legoswarm.deploy.sitl.plants import Plant, PointMass
 
 TICK = 0.01  # s
@@ -29,17 +29,10 @@ class Endpoint:
     ready. What drones wait for is measured on the world's own clock.
     """
 
-    def __init__(
-        self,
-        positions: Sequence[Any] | np.ndarray,
-        *,
-        plant: str = "point",
-        port: int = 0,
-        seed: int = 0,
-    ):
+    def __init__(self, positions: Sequence[Any] | np.ndarray, *, plant: str = "point", port: int = 0, seed: int = 0):
         places = _places(positions)
         self.plant = make_plant(plant, places)
-        self.drones = [Drone(place, seed=seed + at) for at, place in enumerate(places)]
+        self.drones = [SimulatedDrone(place, seed=seed + at) for at, place in enumerate(places)]
         self.lock = threading.Lock()  # of drones and plant
         self.error: BaseException | None = None
         self._peers: list[Any] = [None] * len(places)
@@ -59,7 +52,7 @@ class Endpoint:
 
     @property
     def uris(self) -> list[str]:
-        """Where cflib finds the drones."""
+        """Return the addresses at which cflib finds the drones."""
         return [f"udp://127.0.0.1:{sock.getsockname()[1]}" for sock in self._sockets]
 
     def inject(self, drone: int, **faults: Any) -> None:
@@ -68,22 +61,19 @@ class Endpoint:
             self.drones[drone].inject(**faults)
 
     def report(self) -> list[dict[str, Any]]:
-        """For each drone, what it saw and where it truly is."""
+        """Report for each drone what it saw and where it truly is."""
         with self.lock:
             if self.error is not None:
                 raise RuntimeError(f"the simulated world has stopped: {self.error!r}") from self.error
-            now = self.now()
-            return [
-                {"position": place, **drone.report(now), "stall": round(self._stall, 4)}
-                for place, drone in zip(self.plant.position.tolist(), self.drones, strict=True)
-            ]
+            stall = round(self._stall, 4)
+            return [{**row, "stall": stall} for row in report_all(self.drones, self.plant, self.now())]
 
     def now(self) -> float:
-        """The world's time, s: the machine's, less what it stood still for; never far ahead of the world itself."""
+        """Return the world's time, s: the machine's, less what it stood still for, never far ahead of the world."""
         return min(time.monotonic() - self._behind, self._due + SLIP)
 
     def close(self) -> None:
-        """End the world."""
+        """End the world and free its ports."""
         self._stop.set()
         self._thread.join()
         self._close_sockets()
@@ -123,7 +113,7 @@ class Endpoint:
                     self._due += TICK
 
     def _receive(self, at: int) -> None:
-        """Take in what has come for a drone, and answer."""
+        """Hand a drone what has come for it, and send its answers."""
         sock, drone = self._sockets[at], self.drones[at]
         while True:
             try:
@@ -140,24 +130,14 @@ class Endpoint:
             self._flush(at)
 
     def _tick(self, now: float) -> None:
-        """Move the world on."""
-        plant = self.plant
+        """Move the world on by one tick."""
         with self.lock:
-            targets = [
-                drone.tick(now, TICK, plant.position[at], plant.velocity[at], float(plant.yaw[at]))
-                for at, drone in enumerate(self.drones)
-            ]
-            plant.step(
-                np.array([target.velocity for target in targets]),
-                np.array([target.yaw_rate for target in targets]),
-                np.array([int(target.mode) for target in targets]),
-                TICK,
-            )
+            move_on(self.drones, self.plant, now, TICK)
         for at in range(len(self.drones)):
             self._flush(at)
 
     def _flush(self, at: int) -> None:
-        """Send what a drone has to say, to whom it last heard of; a radio fetches it by itself."""
+        """Send a drone's packets to whom it last heard of; a radio fetches them by itself."""
         if self._peers[at] is None:
             return
         while True:
@@ -173,7 +153,7 @@ class Endpoint:
 
 
 def make_plant(name: str, places: np.ndarray) -> Plant:
-    """The bodies, ready to move: point masses, or Crazyflow's quadrotors."""
+    """Return bodies that are ready to move: point masses, or Crazyflow's quadrotors."""
     if name == "point":
         return PointMass(places)
     if name == "crazyflow":
@@ -184,7 +164,7 @@ def make_plant(name: str, places: np.ndarray) -> Plant:
 
 
 def _places(positions: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """Positions in m as an array of drones by 3; they may be given without a height."""
+    """Return positions in m as an array of drones by 3; they may be given without a height."""
     places = np.array(positions, float)
     if places.ndim == 2 and places.shape[1] == 2:
         places = np.concatenate([places, np.zeros((len(places), 1))], 1)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
 
 GRAVITY = 9.81
+Vectors: TypeAlias = Float[np.ndarray, "*drones 3"]
+Numbers: TypeAlias = Float[np.ndarray, "*drones"]
+Modes: TypeAlias = Int[np.ndarray, "*drones"]
 
 
 class Mode(enum.IntEnum):
@@ -23,18 +26,12 @@ class Mode(enum.IntEnum):
 class Plant(Protocol):
     """All bodies of a world; arrays of drones, or of worlds of drones."""
 
-    position: Float[np.ndarray, "*drones 3"]  # m
-    velocity: Float[np.ndarray, "*drones 3"]  # m/s
-    yaw: Float[np.ndarray, "*drones"]  # rad, counter-clockwise
+    position: Vectors  # m
+    velocity: Vectors  # m/s
+    yaw: Numbers  # rad, counter-clockwise
 
-    def step(
-        self,
-        velocity: Float[np.ndarray, "*drones 3"],
-        yaw_rate: Float[np.ndarray, "*drones"],
-        mode: Int[np.ndarray, "*drones"],
-        seconds: float,
-    ) -> None:
-        """Move on for some milliseconds towards these velocities of the world frame."""
+    def step(self, velocity: Vectors, yaw_rate: Numbers, mode: Modes, seconds: float) -> None:
+        """Move the bodies on for some milliseconds towards these velocities of the world frame."""
         ...
 
 
@@ -45,14 +42,7 @@ class PointMass:
     degrees for each m/s make 4.3 m/s^2 for each m/s, up to a tilt of 20 degrees.
     """
 
-    def __init__(
-        self,
-        position: Float[np.ndarray, "*drones 3"],
-        *,
-        lag: float = 0.25,
-        acceleration: float = 3.5,
-        drag: float = 0.3,
-    ):
+    def __init__(self, position: Vectors, *, lag: float = 0.25, acceleration: float = 3.5, drag: float = 0.3):
         if lag <= 0 or acceleration <= 0 or drag < 0:
             raise ValueError("a point mass needs a positive lag, a positive acceleration and no negative drag")
         self.position = np.array(position, float)
@@ -60,14 +50,8 @@ class PointMass:
         self.yaw = np.zeros(self.position.shape[:-1])
         self.lag, self.acceleration, self.drag = lag, acceleration, drag
 
-    def step(
-        self,
-        velocity: Float[np.ndarray, "*drones 3"],
-        yaw_rate: Float[np.ndarray, "*drones"],
-        mode: Int[np.ndarray, "*drones"],
-        seconds: float,
-    ) -> None:
-        """Move on; a body that reaches the ground stands."""
+    def step(self, velocity: Vectors, yaw_rate: Numbers, mode: Modes, seconds: float) -> None:
+        """Move the bodies on; one that reaches the ground stands."""
         wanted = (velocity - self.velocity) * (-np.expm1(-seconds / self.lag) / seconds)
         length = np.linalg.norm(wanted, axis=-1, keepdims=True)
         held = wanted * np.minimum(1, self.acceleration / np.maximum(length, 1e-9))

@@ -16,14 +16,7 @@ import numpy as np
 class EndpointProcess:
     """An `Endpoint` behind `python -m legoswarm.deploy.sitl`, with the same methods."""
 
-    def __init__(
-        self,
-        positions: Sequence[Any] | np.ndarray,
-        *,
-        plant: str = "point",
-        port: int = 0,
-        seed: int = 0,
-    ):
+    def __init__(self, positions: Sequence[Any] | np.ndarray, *, plant: str = "point", port: int = 0, seed: int = 0):
         options = {"positions": np.array(positions, float).tolist(), "plant": plant, "port": port, "seed": seed}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         # In a session of its own, so that Ctrl-C ends the flight and not the drones.
@@ -42,11 +35,11 @@ class EndpointProcess:
         self._ask({"drone": drone, "faults": faults})
 
     def report(self) -> list[dict[str, Any]]:
-        """For each drone, what it saw and where it truly is."""
+        """Report for each drone what it saw and where it truly is."""
         return self._ask({})
 
     def close(self) -> None:
-        """End the world; it also ends when this process does."""
+        """End the world, which also ends when this process does."""
         if self._process.returncode is None:
             self._process.communicate()
             self._errors.close()

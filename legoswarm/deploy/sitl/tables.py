@@ -21,14 +21,14 @@ class Parameters:
         self.values: dict[str, int | float] = {name: values.get(name, 0) for name, _ in contents.entries}
 
     def read(self, request: bytes) -> bytes | None:
-        """The answer to a request on channel 1."""
+        """Answer a request on channel 1."""
         if (found := self._find(request)) is None:
             return crtp.packet(2, 1, request[:2] + bytes([errno.ENOENT]))
         name, form, _ = found
         return crtp.packet(2, 1, request[:2] + b"\0" + struct.pack(form, self.values[name]))
 
     def write(self, request: bytes) -> tuple[str | None, bytes]:
-        """The name of the parameter that was written and the answer to a request on channel 2."""
+        """Carry out a request on channel 2; return the name of the parameter that was written, and the answer."""
         if (found := self._find(request)) is None:
             return None, crtp.packet(2, 2, request[:2] + bytes([errno.ENOENT]))
         name, form, read_only = found
@@ -47,7 +47,7 @@ class Parameters:
 
 @dataclasses.dataclass
 class _Block:
-    """Types and places of some variables, and when they are sent."""
+    """A block of log variables, by type and place, and when it is sent."""
 
     variables: tuple[tuple[int, int], ...] = ()
     period: float = 0.0  # s; 0: not started
@@ -55,7 +55,7 @@ class _Block:
 
     @property
     def size(self) -> int:
-        """Bytes of its values."""
+        """Return how many bytes its values take."""
         return sum(struct.calcsize("<" + crtp.LOG_FORMATS[kind]) for kind, _ in self.variables)
 
 
@@ -67,7 +67,7 @@ class LogBlocks:
         self._blocks: dict[int, _Block] = {}
 
     def order(self, request: bytes, now: float) -> bytes | None:
-        """Make, extend, start, stop and delete blocks: the answer to a request on channel 1."""
+        """Make, extend, start, stop or delete a block, as a request on channel 1 says; return the answer."""
         if request[:1] == b"\5":
             self._blocks.clear()
             return crtp.packet(5, 1, b"\5\0\0")
@@ -77,7 +77,7 @@ class LogBlocks:
         return crtp.packet(5, 1, bytes([code, at, self._do(code, at, request[2:], now)]))
 
     def _do(self, code: int, at: int, data: bytes, now: float) -> int:
-        """Carry an order out; gives the number of the error, or 0."""
+        """Carry an order out; return the number of the error, or 0."""
         if code == 6 and at in self._blocks:
             return errno.EEXIST
         if code == 6:
@@ -111,11 +111,11 @@ class LogBlocks:
         return 0
 
     def due(self, now: float) -> bool:
-        """Whether a block is to be sent."""
+        """Return whether a block is to be sent."""
         return any(block.period and now >= block.due - _EARLY for block in self._blocks.values())
 
     def packets(self, now: float, values: Mapping[str, int | float]) -> Iterator[bytes]:
-        """The blocks that are to be sent, with these values."""
+        """Yield the packets of the blocks that are to be sent, with these values."""
         for at, block in self._blocks.items():
             if not block.period or now < block.due - _EARLY:
                 continue

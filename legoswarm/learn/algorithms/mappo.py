@@ -1,64 +1,92 @@
-"""MAPPO: clipped policy and value updates for each role, from one rollout."""
+"""MAPPO: clipped policy and value updates for each role, from one rollout (Schulman et al. 2017; Yu et al. 2022)."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from legoswarm.configs import option
-from legoswarm.learn.algorithms.advantage import generalised_advantages
-from legoswarm.learn.algorithms.scales import ValueNorm, by_size, of_size
+from legoswarm.configs import check_fields, option
+from legoswarm.learn.advantage import generalised_advantages
+from legoswarm.learn.algorithms.algorithm import ALGORITHMS
 from legoswarm.learn.rollout import Transition
-from legoswarm.policies.policy import Decision, RolePolicy, over_members
-from legoswarm.scene import Scene
+from legoswarm.learn.scales import ValueNorm, by_size, of_size
+from legoswarm.policies.networks.decision import Decision
+from legoswarm.policies.networks.roles import Policies, RolePolicy, over_members
+from legoswarm.policies.networks.team import Actors
+from legoswarm.policies.policy import Policy
+from legoswarm.scene import Scene, observe, seen_alone
+from legoswarm.tasks.task import Task
 
-# That of a deviation of 2; what is beyond it earns nothing. Tasks limit actions: noise that is larger still costs no
-# more, and means grow with it until every action is at the limit.
-ENOUGH_ENTROPY = 1 + math.log(2 * math.pi) + 2 * math.log(2.0)
 
-
+@ALGORITHMS.register
 @dataclasses.dataclass(frozen=True)
-class MappoConfig:
-    """Hyper-parameters of the optimiser; the defaults are LEGO's."""
+class Mappo:
+    """MAPPO: each role's actor from its own observations, its critic from the whole state; the defaults are LEGO's."""
 
-    envs: int = option(128, "worlds side by side")
-    rollout: int = option(25, "steps between updates")
-    epochs: int = option(3, "passes over each rollout")
-    minibatches: int = option(4, "parts of each pass")
-    lr: float = option(1.2e-3, "learning rate")
+    name: ClassVar[str] = "mappo"
+    needs: ClassVar[dict[str, Any]] = {}
+    central: ClassVar[bool] = True  # whether critics know more than their agent sees
+
+    envs: int = option(128, "worlds side by side", low=1)
+    rollout: int = option(25, "steps between updates", low=1)
+    epochs: int = option(3, "passes over each rollout", low=1)
+    minibatches: int = option(4, "parts of each pass", low=1)
+    lr: float = option(1.2e-3, "learning rate", above=0)
     anneal: bool = option(True, "let the learning rate fall linearly to zero")
-    clip: float = option(0.2, "clipping range of policy and value")
+    clip: float = option(0.2, "clipping range of policy and value", above=0)
     entropy: float = option(0.03, "weight of the entropy bonus")
-    gamma: float = option(0.99, "discount")
-    lam: float = option(0.95, "lambda of the advantage estimate")
-    grad_norm: float = option(10.0, "largest gradient norm")
-    huber: float = option(10.0, "threshold of the value loss")
+    noise_ceiling: float = option(2.0, "deviation of actions beyond which entropy earns nothing", above=0)
+    gamma: float = option(0.99, "discount", low=0, high=1)
+    lam: float = option(0.95, "lambda of the advantage estimate", low=0, high=1)
+    grad_norm: float = option(10.0, "largest gradient norm", above=0)
+    huber: float = option(10.0, "threshold of the value loss", above=0)
     clip_value: bool = option(True, "clip the value loss")
-    value_decay: float = option(0.9, "decay of the value normalisation")
+    value_decay: float = option(0.9, "decay of the value normalisation", low=0, high=0.999999)
+    value_floor: float = option(0.01, "least variance of the value normalisation", above=0)
 
     def __post_init__(self) -> None:
-        if min(self.envs, self.rollout, self.epochs, self.minibatches) < 1:
-            raise ValueError("envs, rollout, epochs and minibatches must be at least 1")
+        check_fields(self)
         if (self.envs * self.rollout) % self.minibatches:
             raise ValueError(
                 f"{self.envs} envs x {self.rollout} steps cannot be split into {self.minibatches} minibatches"
             )
-        if not (self.lr > 0 and self.clip > 0 and self.grad_norm > 0 and self.huber > 0):
-            raise ValueError("lr, clip, grad_norm and huber must be positive")
-        if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1 and 0 <= self.value_decay < 1):
-            raise ValueError("gamma and lam must lie in [0, 1], value_decay in [0, 1)")
 
-    @property
-    def batch(self) -> int:
-        """Environment steps of one iteration."""
-        return self.envs * self.rollout
+    def check(self, policy: Policy) -> None:
+        """Refuse a policy without a critic."""
+        if policy.critic == "none":
+            raise ValueError(f"{self.name} needs a critic: {policy.name} has the critic none")
+
+    def init(self, policies: Policies, task: Task, iterations: int, *, key: PRNGKeyArray) -> Learners:
+        """Return each role's policy with fresh optimiser states."""
+        del key
+        optimizer, layout = make_optimizer(self, iterations), task.layout
+        return {role: new_learner(policy, optimizer, layout.members(role)) for role, policy in policies.items()}
+
+    def actors(self, learner: Learners) -> Actors:
+        """Return the actors as they are."""
+        return {role: one.policy.actor for role, one in learner.items()}
+
+    def policies(self, learner: Learners) -> Policies:
+        """Return actors and critics as they are."""
+        return {role: one.policy for role, one in learner.items()}
+
+    def update(
+        self, learner: Learners, rollout: Transition, iterations: int, *, key: PRNGKeyArray
+    ) -> tuple[Learners, dict[str, Array]]:
+        """Improve every role by the rollout."""
+        optimizer = make_optimizer(self, iterations)
+        roles, learners, metrics = rollout.scene.layout.controlled_roles, {}, {}
+        for role, key_role in zip(roles, jax.random.split(key, len(roles)), strict=True):
+            learners[role], info = improve(self, optimizer, learner[role], rollout, role, key_role)
+            metrics |= {f"{role}/{name}": value for name, value in info.items()}
+        return learners, metrics
 
 
 class Learner(eqx.Module):
@@ -70,11 +98,14 @@ class Learner(eqx.Module):
     norm: ValueNorm
 
 
+Learners = dict[str, Learner]  # one for each controlled role
+
+
 class Batch(eqx.Module):
     """What the losses need, one row for each environment step."""
 
     scene: Scene
-    local: Float[Array, "batch members 2"]
+    local: Float[Array, "batch members dim"]
     log_prob: Float[Array, "batch members"]
     advantage: Float[Array, "batch members"]
     target: Float[Array, "batch members"]  # normalised returns
@@ -82,8 +113,8 @@ class Batch(eqx.Module):
     mask: Bool[Array, "batch members"]
 
 
-def make_optimizer(config: MappoConfig, iterations: int) -> optax.GradientTransformation:
-    """Adam with a gradient-norm limit, the rate falling linearly to zero over the whole training."""
+def make_optimizer(config: Mappo, iterations: int) -> optax.GradientTransformation:
+    """Return Adam with a gradient-norm limit, the rate falling linearly to zero over the whole training."""
     updates = iterations * config.epochs * config.minibatches
     rate = optax.linear_schedule(config.lr, 0.0, updates) if config.anneal else config.lr
     steps = optax.chain(optax.clip_by_global_norm(config.grad_norm), optax.adam(rate, eps=1e-5))
@@ -91,21 +122,21 @@ def make_optimizer(config: MappoConfig, iterations: int) -> optax.GradientTransf
 
 
 def new_learner(policy: RolePolicy, optimizer: optax.GradientTransformation, members: int) -> Learner:
-    """A policy of a role with so many members, with fresh optimiser states."""
+    """Return a policy of a role with so many members, with fresh optimiser states."""
     actor: Any = policy.actor  # modules are pytrees of parameters, which optax's types do not say
     critic: Any = policy.critic
     return Learner(policy, optimizer.init(actor), optimizer.init(critic), ValueNorm.fresh(members))
 
 
 def improve(
-    config: MappoConfig,
+    config: Mappo,
     optimizer: optax.GradientTransformation,
     learner: Learner,
     rollout: Transition,
     role: str,
     key: PRNGKeyArray,
 ) -> tuple[Learner, dict[str, Array]]:
-    """One role's update from one rollout: values, advantages, then epochs of minibatches."""
+    """Improve one role by one rollout: values, advantages, then epochs of minibatches."""
     norm, batch = _prepare(config, learner, rollout, role)
 
     def epoch(carry: tuple[RolePolicy, optax.OptState, optax.OptState], key: PRNGKeyArray):
@@ -128,32 +159,45 @@ def improve(
     return Learner(policy, actor_opt, critic_opt, norm), {name: values.mean() for name, values in info.items()}
 
 
-def losses(policy: RolePolicy, batch: Batch, role: str, config: MappoConfig) -> tuple[Array, dict[str, Array]]:
-    """Both losses in one sum: actor and critic share no parameters, so each gets its own gradient."""
-    decisions, values = policy.assess(batch.scene, role)
+def losses(policy: RolePolicy, batch: Batch, role: str, config: Mappo) -> tuple[Array, dict[str, Array]]:
+    """Return both losses in one sum: actor and critic share no parameters, so each gets its own gradient."""
+
+    def one(scene: Scene, member: Int[Array, ""]) -> tuple[Decision, Float[Array, ""]]:
+        return policy.actor(observe(scene, role, member)), value_of(policy.critic, scene, role, member, config)
+
+    decisions, values = over_members(one, batch.scene, role)
     actor, actor_info = actor_loss(decisions, batch, config)
     critic, critic_info = critic_loss(values, batch, config)
     return actor + critic, {**actor_info, **critic_info}
 
 
-def actor_loss(decisions: Decision, batch: Batch, config: MappoConfig) -> tuple[Array, dict[str, Array]]:
-    """-min(rho A, clip(rho) A) - c min(H, enough) over the agents of a role."""
+def value_of(critic: Any, scene: Scene, role: str, member: Int[Array, ""], config: Mappo) -> Float[Array, ""]:
+    """Return the critic's value for one agent, of the whole state or of what the agent itself sees."""
+    return critic(scene if config.central else seen_alone(scene, role, member), role, member)
+
+
+def actor_loss(decisions: Decision, batch: Batch, config: Mappo) -> tuple[Array, dict[str, Array]]:
+    """Return -min(rho A, clip(rho) A) - c min(H, enough) over the agents of a role.
+
+    Tasks limit actions, so noise far beyond the limit costs no more: without a ceiling on what entropy earns, noise
+    and means would grow together until every action is at the limit.
+    """
     log_prob = jax.vmap(jax.vmap(lambda decision, local: decision.log_prob(local)))(decisions, batch.local)
     entropy = jax.vmap(jax.vmap(lambda decision: decision.entropy()))(decisions)
     log_ratio = jnp.clip(log_prob - batch.log_prob, -20.0, 20.0)  # a ratio of e^20 is clipped anyway; inf is not
     ratio = jnp.exp(log_ratio)
     clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
     gain = jnp.minimum(ratio * batch.advantage, clipped * batch.advantage)
-    bonus = config.entropy * masked_mean(jnp.minimum(entropy, ENOUGH_ENTROPY), batch.mask)
+    size = batch.local.shape[-1]
+    enough = size * (0.5 + 0.5 * math.log(2 * math.pi) + math.log(config.noise_ceiling))
+    bonus = config.entropy * masked_mean(jnp.minimum(entropy, enough), batch.mask)
     loss = -masked_mean(gain, batch.mask) - bonus
     kl = masked_mean(ratio - 1 - log_ratio, batch.mask)
     return loss, {"actor_loss": loss, "entropy": masked_mean(entropy, batch.mask), "kl": kl}
 
 
-def critic_loss(
-    value: Float[Array, "batch members"], batch: Batch, config: MappoConfig
-) -> tuple[Array, dict[str, Array]]:
-    """Huber loss of normalised values, the larger of the plain and the clipped one."""
+def critic_loss(value: Float[Array, "batch members"], batch: Batch, config: Mappo) -> tuple[Array, dict[str, Array]]:
+    """Return the Huber loss of normalised values, the larger of the plain and the clipped one."""
     loss = optax.huber_loss(value, batch.target, delta=config.huber)
     if config.clip_value:
         near = batch.value + jnp.clip(value - batch.value, -config.clip, config.clip)
@@ -163,24 +207,25 @@ def critic_loss(
 
 
 def masked_mean(values: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Array, ""]:
-    """Mean over the agents that exist."""
+    """Return the mean over the agents that exist."""
     weight = mask.astype(values.dtype)
     return (values * weight).sum() / jnp.maximum(weight.sum(), 1.0)
 
 
-def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: str) -> tuple[ValueNorm, Batch]:
-    """Values, advantages and returns of a rollout, flattened to one row for each environment step."""
+def _prepare(config: Mappo, learner: Learner, rollout: Transition, role: str) -> tuple[ValueNorm, Batch]:
+    """Return values, advantages and returns of a rollout, flattened to one row for each environment step."""
     block = rollout.scene.layout.block(role)
     mask = rollout.scene.exists[..., block]
-    mean, deviation = learner.norm.statistics(mask)
+    mean, deviation = learner.norm.statistics(mask, config.value_floor)
 
     @jax.jit  # traced once
     def values(scenes: Scene) -> Array:
-        return jax.vmap(lambda row: over_members(lambda s, m: learner.policy.critic(s, role, m), row, role))(scenes)
+        critic = learner.policy.critic
+        return jax.vmap(lambda row: over_members(lambda s, m: value_of(critic, s, role, m, config), row, role))(scenes)
 
     normalised = values(rollout.scene)
     value = normalised * deviation + mean
-    next_mean, next_deviation = learner.norm.statistics(rollout.next_scene.exists[..., block])
+    next_mean, next_deviation = learner.norm.statistics(rollout.next_scene.exists[..., block], config.value_floor)
     next_value = values(rollout.next_scene) * next_deviation + next_mean
     per_member = jax.tree.map(
         lambda flag: jnp.broadcast_to(flag[..., None], mask.shape), (rollout.terminated, rollout.truncated)
@@ -195,7 +240,7 @@ def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: s
     )
     returns = advantage + value
     norm = learner.norm.update(returns, mask, config.value_decay)
-    new_mean, new_deviation = norm.statistics(mask)
+    new_mean, new_deviation = norm.statistics(mask, config.value_floor)
     centred = advantage - of_size(by_size(advantage, mask), mask)
     advantage = centred / jnp.sqrt(of_size(by_size(centred**2, mask), mask) + 1e-8)
     fields = (
@@ -211,7 +256,7 @@ def _prepare(config: MappoConfig, learner: Learner, rollout: Transition, role: s
 
 
 def _split(batch: Batch, minibatches: int, key: PRNGKeyArray) -> Batch:
-    """Shuffled minibatches; a single one is the batch as it is."""
+    """Return shuffled minibatches; a single one is the batch as it is."""
     if minibatches == 1:
         return jax.tree.map(lambda x: x[None], batch)
     order = jax.random.permutation(key, batch.mask.shape[0])

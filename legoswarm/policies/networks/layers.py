@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from legoswarm.fast.fused import normalise
+from legoswarm.fast.normalise import normalise
 
 RELU_GAIN = 2**0.5
 Tree = TypeVar("Tree")
@@ -33,7 +33,7 @@ class Linear(eqx.Module):
         self.gain = gain
 
     def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
-        """The affine map of one vector, in its precision; sums are float32."""
+        """Apply the affine map to one vector, in its precision; sums are float32."""
         product = x @ self.weight.astype(x.dtype)
         return product if self.bias is None else (product.astype(self.bias.dtype) + self.bias).astype(x.dtype)
 
@@ -62,7 +62,7 @@ def orthogonalise(tree: Tree, *, key: PRNGKeyArray) -> Tree:
 
 
 def orthonormal(a: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """The columns of a tall matrix made orthonormal one after the other (Gram and Schmidt); uniform if it is Gaussian.
+    """Return a tall matrix with orthonormal columns, by Gram and Schmidt; uniform if it was Gaussian.
 
     jnp.linalg.qr would do, but programs with its LAPACK calls sometimes never end on CPUs (jax 0.10.1).
     """
@@ -77,12 +77,6 @@ def orthonormal(a: Float[Array, "n m"]) -> Float[Array, "n m"]:
     return jax.lax.fori_loop(0, a.shape[1], column, a)
 
 
-def storage(precision: str) -> jnp.dtype:
-    """The type of arrays that a precision names; `auto` is bfloat16 on GPUs, where memory traffic is the limit."""
-    short = precision == "bfloat16" or (precision == "auto" and jax.default_backend() == "gpu")
-    return jnp.dtype(jnp.bfloat16 if short else jnp.float32)
-
-
 class Perceptron(eqx.Module):
     """Linear, ReLU, layer normalisation, for each width in turn."""
 
@@ -94,7 +88,7 @@ class Perceptron(eqx.Module):
         self.linears = tuple(Linear(a, b, key=k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False))
 
     def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
-        """The last layer's features of one vector."""
+        """Return the last layer's features of one vector."""
         for linear in self.linears:
             x = normalise(jax.nn.relu(linear(x)))
         return x

@@ -6,13 +6,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from legoswarm.architecture import PolicyConfig
-from legoswarm.frames import make_frame
-from legoswarm.policies.lego import ViewEncoder
+from legoswarm.frames.canonical import make_frame
+from legoswarm.policies.encoders.encoder import ViewEncoder
+from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.networks.layers import Linear
 from legoswarm.policies.networks.leash import pull_back
-from legoswarm.policies.policy import Decision
-from legoswarm.scene import Scene, View, observe
+from legoswarm.policies.policy import Policy
+from legoswarm.scene import Layout, Scene, View, observe
 
 
 class RawActor(eqx.Module):
@@ -20,33 +20,31 @@ class RawActor(eqx.Module):
 
     encoder: ViewEncoder
     head: Linear
-    log_std: Float[Array, "2"]
-    config: PolicyConfig = eqx.field(static=True)
+    log_std: Float[Array, " dim"]
+    config: Policy = eqx.field(static=True)
 
-    def __init__(self, config: PolicyConfig, encoder: ViewEncoder, *, key: PRNGKeyArray):
+    def __init__(self, config: Policy, layout: Layout, encoder: ViewEncoder, *, key: PRNGKeyArray):
         self.encoder = encoder
-        self.head = Linear(config.width, 2, gain=0.01, key=key)
-        self.log_std = jnp.full(2, config.log_std)
+        self.head = Linear(config.width, layout.dimension, gain=0.01, key=key)
+        self.log_std = jnp.full(layout.dimension, config.log_std)
         self.config = config
 
     def __call__(self, view: View) -> Decision:
         """Decide from one agent's observation."""
-        mean = self.head(self.encoder(view)) + pull_back(view, self.config.leash)
-        return Decision(mean, self.log_std, make_frame(view, "none"))
+        mean = self.head(self.encoder(view)) + pull_back(view, self.config)
+        return Decision(mean, self.log_std, make_frame(view, "none"), self.config.squash)
 
 
 class RawCritic(eqx.Module):
-    """V_i of the full state (or, for IPPO, the observation) relative to the agent, in the world's axes."""
+    """V_i of the full state relative to the agent, in the world's axes."""
 
     encoder: ViewEncoder
     head: Linear
-    config: PolicyConfig = eqx.field(static=True)
 
-    def __init__(self, config: PolicyConfig, encoder: ViewEncoder, *, key: PRNGKeyArray):
+    def __init__(self, config: Policy, encoder: ViewEncoder, *, key: PRNGKeyArray):
         self.encoder = encoder
         self.head = Linear(config.width, 1, gain=1.0, key=key)
-        self.config = config
 
     def __call__(self, scene: Scene, role: str, member: Int[Array, ""]) -> Float[Array, ""]:
-        """The value for one agent."""
-        return self.head(self.encoder(observe(scene, role, member, full=self.config.critic == "full")))[0]
+        """Return the value for one agent."""
+        return self.head(self.encoder(observe(scene, role, member, full=True)))[0]

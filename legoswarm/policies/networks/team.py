@@ -6,14 +6,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from legoswarm.policies.policy import Actor, Decision
+from legoswarm.policies.networks.decision import Decision
+from legoswarm.policies.networks.roles import Actor
 from legoswarm.scene import Layout, Scene, observe
 
 Actors = dict[str, Actor]  # one for each controlled role
 
 
 def decide(actors: Actors, scene: Scene) -> dict[str, Decision]:
-    """Every agent's decision from its own observation, by role."""
+    """Return every agent's decision from its own observation, by role."""
     layout = scene.layout
     members = {role: jnp.arange(layout.members(role)) for role in layout.controlled_roles}
     return {
@@ -23,11 +24,11 @@ def decide(actors: Actors, scene: Scene) -> dict[str, Decision]:
 
 
 def join(layout: Layout, by_role: dict[str, Array]) -> Array:
-    """Rows of each controlled role, put together in the order of agents."""
+    """Put the rows of each controlled role together in the order of agents."""
     return jnp.concatenate([by_role[role] for role in layout.controlled_roles])
 
 
 def world_actions(layout: Layout, decisions: dict[str, Decision], local: dict[str, Array]) -> Array:
-    """Actions of all agents turned from their frames to the world: a_i = R_i a_i^loc."""
+    """Turn the actions of all agents from their frames to the world: a_i = R_i a_i^loc."""
     turned = {role: jax.vmap(lambda d, a: d.frame.to_world(a))(decisions[role], local[role]) for role in decisions}
     return join(layout, turned)

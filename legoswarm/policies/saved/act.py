@@ -26,12 +26,12 @@ class Swarm:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The roles it knows, in their fixed order."""
+        """Return the roles it knows, in their fixed order."""
         return self.file.layout.roles
 
     @property
     def controlled_roles(self) -> tuple[str, ...]:
-        """The roles it acts for."""
+        """Return the roles it acts for."""
         return self.file.layout.controlled_roles
 
     def act(
@@ -41,9 +41,9 @@ class Swarm:
         roles: Sequence[str],
         visible: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Mean actions in the world frame, limited as in training.
+        """Return mean actions in the world frame, limited as in training.
 
-        `positions` and `velocities` are (entities, 2), `roles` names each entity's role, in any order. The
+        `positions` and `velocities` are (entities, dimension), `roles` names each entity's role, in any order. The
         result has one row for each entity of a controlled role, in the order given. `visible[i, j]` says
         whether the i-th controlled agent sees entity j; without it everybody sees everything.
         """
@@ -62,7 +62,7 @@ Views = tuple[AnyArray, AnyArray, Others]  # the fields of View, with an axis of
 
 
 def _views(seen: Look, own: int, slots: Sequence[int]) -> Views:
-    """What the agents of one role see, without the slots that fill up."""
+    """Return what the agents of one role see, without the slots that fill up."""
     agents = slots[own]
     others = tuple(
         tuple(fields[own, at, :agents, : count - (at == own)] for fields in seen[2:]) for at, count in enumerate(slots)
@@ -71,11 +71,11 @@ def _views(seen: Look, own: int, slots: Sequence[int]) -> Views:
 
 
 @jax.jit
-def _mean_actions(actors: Actors, views: dict[str, Views]) -> dict[str, Float[Array, "_ 2"]]:
-    def of_role(role: str) -> Float[Array, "_ 2"]:
-        def one(position: Array, velocity: Array, others: Others) -> Float[Array, "2"]:
+def _mean_actions(actors: Actors, views: dict[str, Views]) -> dict[str, Float[Array, "_ dim"]]:
+    def of_role(role: str) -> Float[Array, "_ dim"]:
+        def one(position: Array, velocity: Array, others: Others) -> Float[Array, " dim"]:
             decision = actors[role](View(position, velocity, tuple(Entities(*fields) for fields in others)))
-            return decision.frame.to_world(decision.mean)
+            return decision.frame.to_world(decision.mode)
 
         return jax.vmap(one)(*views[role])
 
@@ -83,7 +83,7 @@ def _mean_actions(actors: Actors, views: dict[str, Views]) -> dict[str, Float[Ar
 
 
 def load(name: str | Path, seed: int | None = None, nearest: int | None = None) -> Swarm:
-    """A trained policy: `zoo:NAME`, a run folder or a policy file; by default its best seed.
+    """Return a trained policy: `zoo:NAME`, a run folder or a policy file; by default its best seed.
 
     With `nearest` it looks only at so many entities of each role: for large swarms.
     """

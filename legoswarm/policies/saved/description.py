@@ -10,15 +10,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from legoswarm.architecture import PolicyConfig
-from legoswarm.configs import from_json, to_json
+from legoswarm.configs import from_json, named
 from legoswarm.files import FileError, read_json
 from legoswarm.layout import Layout
 from legoswarm.limits import Limit
+from legoswarm.policies.policy import POLICIES, Policy
 
-FORMAT = 1
+FORMAT = 2
 # What a description may claim at most: a damaged one must not keep the machine busy before it is refused.
 MAX_ROLES = 32
+MAX_DIMENSION = 16
 MAX_LAYERS = 512  # layers of all encoders of all actors
 MAX_SLOTS = 10_000
 MAX_SEEDS = 10_000
@@ -28,7 +29,7 @@ MAX_SEEDS = 10_000
 class Description:
     """All that is known about trained policies but their weights."""
 
-    config: PolicyConfig
+    config: Policy
     layout: Layout  # roles, and the slots it was trained with
     limit: Limit
     task: dict[str, Any]
@@ -38,16 +39,17 @@ class Description:
     notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def at(self, seed: int | None = None) -> int:
-        """Where a seed stands among the seeds; by default the best."""
+        """Return where a seed stands among the seeds; by default the best."""
         if seed is not None and seed not in self.seeds:
             raise ValueError(f"no seed {seed} in this policy; it has {', '.join(map(str, self.seeds))}")
         return self.best if seed is None else self.seeds.index(seed)
 
     def to_json(self) -> dict[str, Any]:
-        """The description as it stands in the file."""
+        """Return the description as it stands in the file."""
         return {
             "format": FORMAT,
-            "policy": to_json(self.config),
+            "policy": named(self.config),
+            "dimension": self.layout.dimension,
             "roles": list(self.layout.roles),
             "slots": list(self.layout.slots),
             "controlled": self.layout.controlled,
@@ -66,6 +68,7 @@ class _Fields:
 
     format: int
     policy: dict[str, Any]
+    dimension: int
     roles: tuple[str, ...]
     slots: tuple[int, ...]
     controlled: int
@@ -76,8 +79,6 @@ class _Fields:
     best: int
 
     def __post_init__(self) -> None:
-        if self.format != FORMAT:
-            raise ValueError(f"its format is {self.format}, this version reads {FORMAT}")
         if len(self.roles) > MAX_ROLES:
             raise ValueError(f"it has more than {MAX_ROLES} roles")
         check_slots(self.slots)
@@ -98,7 +99,7 @@ def check_slots(slots: Sequence[int]) -> None:
 
 
 def find_policy(name: str | Path) -> tuple[Path, Path]:
-    """Weights and description of `zoo:NAME`, a run folder, or a .safetensors file with its .json beside it."""
+    """Return where weights and description of `zoo:NAME`, a run folder or a .safetensors file lie."""
     text = str(name)
     if text.startswith("zoo:"):
         zoo = Path(str(resources.files("legoswarm") / "zoo"))
@@ -118,13 +119,19 @@ def find_policy(name: str | Path) -> tuple[Path, Path]:
 def read_description(path: Path) -> Description:
     """Read and check a description; a FileError says in one sentence what is wrong with it."""
     values = read_json(path)
+    if values.get("format") == 1:
+        raise unusable(path, f"it was written by version 0.1; convert it: python tools/convert.py {path}")
+    if values.get("format") != FORMAT:
+        raise unusable(path, f"its format is {reprlib.repr(values.get('format'))}, this version reads {FORMAT}")
     known = {field.name for field in dataclasses.fields(_Fields)}
     notes = {name: values.pop(name) for name in set(values) - known}
     try:
         fields = from_json(_Fields, values, "the description")
-        config = from_json(PolicyConfig, fields.policy, "policy")
-        layout = Layout(fields.roles, fields.slots, fields.controlled)
-        if layout.controlled * len(layout.roles) * (config.depth + 1) > MAX_LAYERS:
+        config = POLICIES.read(fields.policy, "policy")
+        layout = Layout(fields.roles, fields.slots, fields.controlled, fields.dimension)
+        if layout.dimension > MAX_DIMENSION:
+            raise ValueError(f"space has at most {MAX_DIMENSION} dimensions here")
+        if layout.controlled * len(layout.roles) * (getattr(config, "depth", 0) + 1) > MAX_LAYERS:
             raise ValueError(f"it has more than {MAX_LAYERS} encoder layers")
         limit = Limit.parse(fields.limit)
     except ValueError as error:
@@ -133,5 +140,5 @@ def read_description(path: Path) -> Description:
 
 
 def unusable(path: Path, why: object) -> FileError:
-    """The error that says why a description cannot be used."""
+    """Return the error that says why a description cannot be used."""
     return FileError(f"{path} is not a usable policy description: {why}")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax
 
-from legoswarm.architecture import PolicyConfig
-from legoswarm.configs import from_json
 from legoswarm.files import read_arrays, write_arrays, write_json
-from legoswarm.policies.policy import Policies, check_team, make_policies
+from legoswarm.policies.networks.roles import Policies, make_policies
+from legoswarm.policies.policy import Policy, check_team
 from legoswarm.policies.saved.description import Description, find_policy, read_description, unusable
 from legoswarm.policies.saved.trees import named_leaves, rebuild
 from legoswarm.scene import Layout
-from legoswarm.tasks import Task, task_class
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,12 +23,12 @@ class PolicyFile(Description):
     policies: Policies = dataclasses.field(kw_only=True)
 
     def one(self, seed: int | None = None) -> Policies:
-        """The policies of one seed; by default the best."""
+        """Return the policies of one seed; by default the best."""
         at = self.at(seed)
         return jax.tree.map(lambda leaf: leaf[at], self.policies)
 
     def only(self, seed: int | None = None) -> PolicyFile:
-        """The file of one seed alone; by default the best."""
+        """Return the file of one seed alone; by default the best."""
         at, notes = self.at(seed), dict(self.notes)
         if isinstance(steps := notes.get("steps"), list) and len(steps) == len(self.seeds):
             notes["steps"] = [steps[at]]
@@ -44,15 +41,9 @@ class PolicyFile(Description):
             notes=notes,
         )
 
-    def make_task(self, **changes: Any) -> Task:
-        """The task it was trained on, with some fields changed."""
-        fields = dict(self.task)
-        cls: Any = task_class(fields.pop("name"))
-        return dataclasses.replace(from_json(cls, fields, "the policy's task"), **changes)
-
     def check_team(self, team: Layout) -> None:
         """Refuse a team that the policy cannot act for: one of another size, if its weights depend on the size."""
-        check_team(self.config.policy, self.layout, team)
+        check_team(self.config, self.layout, team)
 
 
 def save_policy(folder: Path, file: PolicyFile, stem: str = "policy") -> None:
@@ -69,7 +60,9 @@ def load_policy(name: str | Path, nearest: int | None = None) -> PolicyFile:
     weights, about = find_policy(name)
     description = read_description(about)
     if nearest is not None:
-        config = dataclasses.replace(description.config, nearest=nearest)
+        if not hasattr(description.config, "nearest"):
+            raise ValueError(f"{description.config.name} looks at everybody: it cannot look at the nearest alone")
+        config = dataclasses.replace(description.config, nearest=nearest)  # pyright: ignore[reportCallIssue]
         description = dataclasses.replace(description, config=config)
     try:
         skeleton = _skeleton(description.config, description.layout, len(description.seeds))
@@ -79,8 +72,8 @@ def load_policy(name: str | Path, nearest: int | None = None) -> PolicyFile:
     return PolicyFile(**vars(description), policies=policies)
 
 
-def _skeleton(config: PolicyConfig, layout: Layout, seeds: int) -> Policies:
-    """Shapes of the arrays that a file of this architecture must hold."""
+def _skeleton(config: Policy, layout: Layout, seeds: int) -> Policies:
+    """Return the shapes of the arrays that a file of this architecture must hold."""
 
     def build(keys: jax.Array) -> Policies:
         return jax.vmap(lambda key: make_policies(config, layout, key=key))(keys)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from legoswarm.layout import Layout
+from legoswarm.layout import Layout, in_turn
 
 
 class Look(NamedTuple):
@@ -21,10 +21,10 @@ class Look(NamedTuple):
     positions are relative to the agent.
     """
 
-    position: Float[np.ndarray, "controlled agents 2"]
-    velocity: Float[np.ndarray, "controlled agents 2"]
-    others_position: Float[np.ndarray, "controlled roles agents others 2"]
-    others_velocity: Float[np.ndarray, "controlled roles agents others 2"]
+    position: Float[np.ndarray, "controlled agents dim"]
+    velocity: Float[np.ndarray, "controlled agents dim"]
+    others_position: Float[np.ndarray, "controlled roles agents others dim"]
+    others_velocity: Float[np.ndarray, "controlled roles agents others dim"]
     mask: Bool[np.ndarray, "controlled roles agents others"]
 
 
@@ -39,9 +39,9 @@ class Order:
     rows: Int[np.ndarray, "controlled agents"]  # which controlled agents they are, in the order given
     place: Int[np.ndarray, " all"]  # where each controlled agent stands among the slots of all controlled roles
 
-    def join(self, actions: Float[np.ndarray, "controlled agents 2"]) -> Float[np.ndarray, "all 2"]:
-        """One action for each controlled agent, in the order given."""
-        joined = actions.reshape(-1, 2)[self.place]
+    def join(self, actions: Float[np.ndarray, "controlled agents dim"]) -> Float[np.ndarray, "all dim"]:
+        """Return one action for each controlled agent, in the order given."""
+        joined = actions.reshape(-1, actions.shape[-1])[self.place]
         if not np.isfinite(joined).all():
             raise ValueError("positions or velocities are too large: the actions are not finite")
         return joined
@@ -54,11 +54,12 @@ def look(
     roles: Sequence[str],
     visible: np.ndarray | None = None,
 ) -> tuple[Look, Order]:
-    """What everybody sees of entities in any order; they have the roles of `layout`, its slots do not matter.
+    """Return what everybody sees of entities in any order; they have the roles of `layout`, its slots do not matter.
 
     `visible[i, j]` says whether the i-th controlled agent sees entity j; without it everybody sees everything.
     """
-    position, velocity = _vectors("positions", positions), _vectors("velocities", velocities)
+    dimension = layout.dimension
+    position, velocity = _vectors("positions", positions, dimension), _vectors("velocities", velocities, dimension)
     count = len(roles)
     if len(position) != count or len(velocity) != count:
         raise ValueError(
@@ -97,7 +98,7 @@ def _order(known: tuple[str, ...], controlled: int, roles: tuple[str, ...]) -> O
     for own in range(controlled):
         n = team.slots[own]
         members[own, :n] = entities[own]
-        after = (np.arange(n)[:, None] + np.arange(1, n)) % max(n, 1)  # everybody of the own role but oneself
+        after = in_turn(np.arange(n), n)[:, 1:]  # everybody of the own role but oneself
         for at, group in enumerate(entities):
             seen = group[after] if at == own else np.tile(group, (n, 1))
             others[own, at, :n, : seen.shape[1]] = seen
@@ -107,11 +108,11 @@ def _order(known: tuple[str, ...], controlled: int, roles: tuple[str, ...]) -> O
     return Order(team, members, others, there, np.searchsorted(agents, members), place)
 
 
-def _vectors(name: str, values: np.ndarray) -> Float[np.ndarray, "entities 2"]:
-    """Rows of two in float64, finite in float32 too."""
+def _vectors(name: str, values: np.ndarray, dimension: int) -> Float[np.ndarray, "entities dim"]:
+    """Return rows of so many numbers in float64, finite in float32 too."""
     array = np.asarray(values, np.float64)
-    if array.ndim != 2 or array.shape[1] != 2:
-        raise ValueError(f"{name} must have the shape (entities, 2), not {array.shape}")
+    if array.ndim != 2 or array.shape[1] != dimension:
+        raise ValueError(f"{name} must have the shape (entities, {dimension}), not {array.shape}")
     finite = np.abs(array) <= np.finfo(np.float32).max
     if not finite.all():
         raise ValueError(f"{name} must be finite; row {int(np.flatnonzero(~finite.all(1))[0])} is not")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -14,13 +13,13 @@ Tree = TypeVar("Tree")
 
 
 def named_leaves(tree: Any) -> dict[str, np.ndarray]:
-    """Every leaf under its path, such as `agent/actor/head/weight`; random keys as their raw bits."""
+    """Return every leaf under its path, such as `agent/actor/head/weight`; random keys as their raw bits."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {_name(path): np.asarray(_raw(leaf)) for path, leaf in leaves}
 
 
 def rebuild(skeleton: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
-    """The tree of `skeleton` (arrays or shapes) with leaves taken from `arrays`, each checked."""
+    """Return the tree of `skeleton` (arrays or shapes) with leaves taken from `arrays`, each checked."""
     paths, treedef = jax.tree_util.tree_flatten_with_path(skeleton)
     wanted = {_name(path): leaf for path, leaf in paths}
     if missing := sorted(set(wanted) ^ set(arrays)):
@@ -36,40 +35,15 @@ def rebuild(skeleton: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
 
 
 def raw_leaves(tree: Any) -> list[Any]:
-    """The leaves; random keys as their raw bits."""
+    """Return the leaves; random keys as their raw bits."""
     return [_raw(leaf) for leaf in jax.tree.leaves(tree)]
 
 
 def from_raw(skeleton: Tree, leaves: list[Any]) -> Tree:
-    """The tree of `skeleton` with such leaves."""
+    """Return the tree of `skeleton` with leaves as `raw_leaves` gives them."""
     likes, treedef = jax.tree.flatten(skeleton)
     pairs = zip(likes, leaves, strict=True)
     return treedef.unflatten([jax.random.wrap_key_data(leaf) if _is_key(like) else leaf for like, leaf in pairs])
-
-
-def over_seeds(fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`fun` of a tree, applied to trees stacked over seeds, in one program.
-
-    On accelerators all seeds run side by side. On CPUs they run one after the other: XLA's batched matrix products
-    are an order of magnitude slower there than the plain ones that already keep the cores busy.
-    """
-    if jax.default_backend() == "cpu":
-        return lambda trees: jax.lax.map(fun, trees)
-    return jax.vmap(fun)
-
-
-def on_cpu(fun: Callable[..., Tree], *args: Any) -> Tree:
-    """`fun` computed on the CPU, its result put where JAX computes by default.
-
-    For what starts a run: GPUs need seconds to load what decomposes a few small matrices.
-    """
-    home = jax.devices()[0]
-    try:
-        cpu = jax.devices("cpu")[0]
-    except RuntimeError:  # JAX was told to leave the CPU alone
-        cpu = home
-    with jax.default_device(cpu):
-        return jax.device_put(fun(*jax.device_put(args, cpu)), home)
 
 
 def _raw(leaf: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The report's figures, as PNG bytes."""
+"""The report's plots, as PNG bytes."""
 
 from __future__ import annotations
 
@@ -17,24 +17,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from matplotlib.ticker import EngFormatter
 
-from legoswarm.configs import from_json
 from legoswarm.evaluate.episodes import Trajectory
 from legoswarm.evaluate.statistics import mean_interval
+from legoswarm.policies.policy import POLICIES
 from legoswarm.show.draw import COLOURS, GREY, INK, PALE, Failure, draw_trajectories, style
 from legoswarm.show.player import player
 from legoswarm.studies import paper
 from legoswarm.studies.results import Results
-from legoswarm.tasks import State, Task, task_class
+from legoswarm.tasks.task import TASKS, State, Task
 
-METHOD_COLOURS = {
-    "lego": "#D55E00",
-    "mappo": "#0072B2",
-    "mappo-local": "#56B4E9",
-    "mappo-gnn": "#CC79A7",
-    "pic": "#009E73",
-    "segnn": "#E69F00",
-    "segnn-planar": "#8C6A00",
-}
 FIGURE_NAMES = {"return_2c": "return (2 for a collision)", "pursuer_return": "a pursuer's return"}
 
 
@@ -48,23 +39,24 @@ def png(figure: Figure) -> bytes:
 
 def curves(results: Results, study: str) -> bytes | None:
     """Learning curves: means over seeds with their 95 % intervals."""
-    parts = [part for part in results.study(study) if part["label"] in METHOD_COLOURS and part.get("curve")]
+    known = POLICIES.names()
+    parts = [part for part in results.study(study) if part["label"] in known and part.get("curve")]
     if not parts:
         return None
     figure = Figure(figsize=(6.4, 3.8))
     axes = figure.add_subplot()
     low, high = np.inf, -np.inf
-    for part in sorted(parts, key=lambda part: list(METHOD_COLOURS).index(part["label"])):
-        steps, known = results.curve(study, part["label"]) or (np.zeros(0), np.zeros((0, 1)))
-        if not known.size:
+    for part in sorted(parts, key=lambda part: part["label"]):
+        steps, values = results.curve(study, part["label"]) or (np.zeros(0), np.zeros((0, 1)))
+        if not values.size:
             continue
-        bands = np.array([mean_interval(point) for point in known])
-        colour, mean = METHOD_COLOURS[part["label"]], known.mean(1)
-        if known.shape[1] > 1:
+        bands = np.array([mean_interval(point) for point in values])
+        colour, mean = POLICIES[part["label"]].colour, values.mean(1)
+        if values.shape[1] > 1:
             axes.fill_between(steps, bands[:, 0], bands[:, 1], color=colour, alpha=0.18, linewidth=0)
-        seeds = f"{known.shape[1]} seed{'s' * (known.shape[1] > 1)}"
+        seeds = f"{values.shape[1]} seed{'s' * (values.shape[1] > 1)}"
         axes.plot(steps, mean, color=colour, linewidth=1.6, marker="." if len(steps) < 10 else None,
-                  label=f"{paper.NAMES[part['label']]} ({seeds})")  # fmt: skip
+                  label=f"{POLICIES[part['label']].label} ({seeds})")  # fmt: skip
         low, high = min(low, mean.min()), max(high, mean.max())
     axes.set_ylim(low - 0.08 * (high - low + 1e-9), high + 0.08 * (high - low + 1e-9))
     figure_name = str(parts[0]["curve"]["figure"])
@@ -82,9 +74,8 @@ def bars(entries: Sequence[tuple[str, np.ndarray]], what: str) -> bytes | None:
     figure = Figure(figsize=(6.4, 0.5 + 0.34 * len(entries)))
     axes = figure.add_subplot()
     for row, (name, values) in enumerate(entries):
-        colour = next(
-            (c for method, c in METHOD_COLOURS.items() if name.split()[0].rstrip(",") == paper.NAMES[method]), GREY
-        )
+        kinds = {POLICIES[each].label: POLICIES[each].colour for each in POLICIES.names()}
+        colour = kinds.get(name.split()[0].rstrip(","), GREY)
         axes.barh(row, values.mean(), color=colour, alpha=0.75, height=0.62)
         axes.plot(values, np.full(len(values), row), ".", color=INK, markersize=3, alpha=0.6)
         if len(values) > 1:
@@ -139,9 +130,7 @@ def animations(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _task(records: Sequence[dict[str, Any]]) -> Task:
-    fields = dict(records[0]["task"])
-    cls: Any = task_class(fields.pop("name"))
-    return from_json(cls, fields, "a trajectory's task")
+    return TASKS.read(records[0]["task"], "a trajectory's task")
 
 
 def _failure(record: dict[str, Any]) -> Failure | None:

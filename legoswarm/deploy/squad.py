@@ -1,4 +1,4 @@
-"""The drones of a mission in the air: where they are, how they do, and orders to them through the safety rules."""
+"""The drones of a mission in the air: their places, their condition, and orders to them through the safety rules."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from legoswarm.deploy.flightlog import Diary
 from legoswarm.deploy.link import CLOSE_HEIGHT
 from legoswarm.deploy.plan import Clock, Drone, Plan, Status
 from legoswarm.deploy.preflight import BROKEN
-from legoswarm.deploy.safety import Memory, Obstacles, Reason, Rules, Sighting, apply_rules
-from legoswarm.deploy.units import Plane, Positions
+from legoswarm.deploy.safety import Memory, Obstacles, Plane, Reason, Rules, Sighting, apply_rules
+from legoswarm.deploy.units import Positions
 
 DEAD_SECONDS = 0.4  # a position that is older: the drone has failed
 GONE_SECONDS = 8.0  # a failed drone that says nothing is on the ground by then
@@ -22,7 +22,7 @@ LOW_SECONDS = 2.0  # how long a battery must be low: it sags when motors pull
 
 @dataclasses.dataclass
 class Member:
-    """A drone and how it does."""
+    """A drone of the squad and its condition."""
 
     drone: Drone
     height: float  # m, where it flies
@@ -36,17 +36,17 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Its drone's."""
+        """Return the name of the drone."""
         return self.drone.name
 
     @property
     def steered(self) -> bool:
-        """Whether it flies as the mission says."""
+        """Return whether the drone flies as the mission says."""
         return self.status in (Status.OK, Status.PAUSED)
 
 
-class Team:
-    """All drones, with arrays in their order."""
+class Squad:
+    """All drones of a mission; arrays have a row for each of them."""
 
     def __init__(
         self,
@@ -71,33 +71,33 @@ class Team:
 
     @property
     def plane(self) -> Plane:
-        """Positions without heights."""
+        """Return the positions without heights."""
         return self.position[:, :2]
 
     @property
     def heights(self) -> Float[np.ndarray, " drones"]:
-        """Where they are to fly."""
+        """Return the heights at which the drones are to fly."""
         return np.array([member.height for member in self.members])
 
     @property
     def steered(self) -> Bool[np.ndarray, " drones"]:
-        """Who flies as the mission says."""
+        """Return which drones fly as the mission says."""
         return np.array([member.steered for member in self.members])
 
     @property
     def flying(self) -> Bool[np.ndarray, " drones"]:
-        """Who is in the air, or may be."""
+        """Return which drones are in the air, or may be."""
         return ~np.array([self.on_ground(at) for at in range(len(self.members))])
 
     def on_ground(self, at: int) -> bool:
-        """Whether it is known to stand; a failed one that says nothing does so after a while."""
+        """Return whether a drone is known to stand; one that has failed and says nothing does so after a while."""
         if self.age[at] <= DEAD_SECONDS:
             return bool(self.position[at, 2] < CLOSE_HEIGHT)
         member = self.members[at]
         return member.failure is not None and self._clock.now() - member.failed_at > GONE_SECONDS
 
     def look(self) -> None:
-        """Take in where everybody is; one that is not steered counts as standing still."""
+        """Read where all drones are; one that is not steered counts as standing still."""
         for at, member in enumerate(self.members):
             pose = self._positions.pose(member.name)
             if pose is not None and np.isfinite(pose.position).all() and np.isfinite(pose.velocity).all():
@@ -108,7 +108,7 @@ class Team:
         self.velocity[~self.steered] = 0.0
 
     def record(self, stage: str) -> None:
-        """A line of the log."""
+        """Write a line of the log."""
         self._diary.write(
             "tick",
             stage=stage,
@@ -136,7 +136,7 @@ class Team:
         self.tell_to_land()
 
     def trouble(self, at: int) -> str | None:
-        """What is wrong with a drone, if it cannot go on."""
+        """Return what is wrong with a drone that cannot go on, or None."""
         member, now = self.members[at], self._clock.now()
         link, state = member.drone.link, member.drone.link.state()
         if (lost := link.lost()) is not None:
@@ -159,7 +159,7 @@ class Team:
         return f"its battery is low ({state.battery:.2f} V)"
 
     def fail(self, at: int, why: str, mode: str) -> None:
-        """Steer a drone no longer: it lands, hovers on the spot, or its motors stop."""
+        """Steer a drone no longer: it lands, hovers on the spot, or its motors stop, as `mode` says."""
         member = self.members[at]
         member.failure, member.failed_at = why, self._clock.now()
         member.lands, member.hovers = mode == "land", mode == "hover"
@@ -171,7 +171,7 @@ class Team:
                 member.drone.link.motors_off()
 
     def land(self) -> None:
-        """Everybody who flies is to land, also those who were told before and are still in the air."""
+        """Have all drones land that fly, also those that were told before and are still in the air."""
         for at, member in enumerate(self.members):
             member.lands = member.lands or member.steered or member.hovers
             member.told = member.told and self.on_ground(at)
@@ -186,14 +186,14 @@ class Team:
                     member.told = True
 
     def note_landed(self) -> None:
-        """Those who are seen standing have landed; the others have failed, if only at this."""
+        """Note that drones which are seen standing have landed, and that the others have failed, if only at this."""
         for at, member in enumerate(self.members):
             landed = self.on_ground(at) and self.age[at] <= DEAD_SECONDS
             member.failure = member.failure or (None if landed else "it was not seen to land")
             self.set_status(member, Status.LANDED if landed else Status.FAILED)
 
     def set_status(self, member: Member, status: Status) -> None:
-        """How a drone does, written down when it changes."""
+        """Set the status of a drone, and write it down when it changes."""
         if member.status is not status:
             member.status = status
             self._diary.write("status", drone=member.name, status=status.value)

@@ -17,7 +17,7 @@ def generalised_advantages(
     gamma: float,
     lam: float,
 ) -> Float[Array, "time ..."]:
-    """A_t = delta_t + gamma lambda (1 - ended_t) A_{t+1}, delta_t = r_t + gamma (1 - terminated_t) V'_t - V_t.
+    """Return A_t = delta_t + gamma lambda (1 - ended_t) A_{t+1}, delta_t = r_t + gamma (1 - terminated_t) V'_t - V_t.
 
     V'_t values the state that step t led to. A time limit cuts the sum but not the bootstrap.
     """

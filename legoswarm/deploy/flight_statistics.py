@@ -1,4 +1,4 @@
-"""Flights in process against the plain task: the same policy, starts, obstacles, fence and capture distance.
+"""Flights compared with the plain task, of the same policy, starts, obstacles, fence and capture distance.
 
 The plain task is the virtual drones' own world, `Chase.step`, without drones, safety rules or delays. Both sides are
 measured in the same way, on positions at the policy's steps with straight lines between them.
@@ -20,19 +20,20 @@ from legoswarm.deploy.inprocess import World
 from legoswarm.deploy.mission import Mission
 from legoswarm.deploy.plan import Drone, Plan
 from legoswarm.deploy.runtime import load_runtime
+from legoswarm.deploy.safety import Plane
 from legoswarm.deploy.setting import Setting, draw_obstacles, draw_start
 from legoswarm.deploy.sitl.endpoint import make_plant
 from legoswarm.deploy.sitl.plants import Plant
-from legoswarm.deploy.units import Chase, Plane, Policy
+from legoswarm.deploy.units import Chase, Pilot
 from legoswarm.tasks.worlds.chase import CATCH, boundary_penalty
 
-NEAR = 0.3  # units; compared instead of captures where these are rare
+NEAR_UNITS = 0.3  # units; compared instead of captures where these are rare
 RARE = 0.2
-OBSTACLES = 2
+OBSTACLE_COUNT = 2
 
 
-def play(policy: Policy, chase: Chase, start: Plane, plan: Plan) -> Float[np.ndarray, "steps drones 2"]:
-    """An episode of the plain task: positions at the beginning of each step and at the end, m."""
+def play_plain_task(policy: Pilot, chase: Chase, start: Plane, plan: Plan) -> Float[np.ndarray, "steps drones 2"]:
+    """Play an episode of the plain task; return positions at the beginning of each step and at the end, m."""
     position, velocity = start, np.zeros_like(start)
     free, present = np.ones((2, len(start)), bool)
     track = [position]
@@ -48,7 +49,7 @@ def play(policy: Policy, chase: Chase, start: Plane, plan: Plan) -> Float[np.nda
 
 
 def fly_in_process(
-    policy: Policy,
+    policy: Pilot,
     setting: Setting,
     start: Plane,
     obstacles: Float[np.ndarray, "obstacles 2"],
@@ -57,26 +58,20 @@ def fly_in_process(
     tick: float = 0.02,
     seed: int = 0,
 ) -> Float[np.ndarray, "steps drones 2"]:
-    """The same episode flown: a whole mission on simulated drones."""
-    places = np.concatenate([start, np.zeros((len(start), 1))], 1)
+    """Fly the same episode as a whole mission of simulated drones; return the same positions."""
+    places = [(x, y, 0.0) for x, y in start.tolist()]
     names = [f"cf{at + 1}" for at in range(len(start))]
-    world = World(names, make_plant(places), tick=tick, seed=seed)
-    drones = [
-        Drone(link, role, (float(x), float(y), float(z)))
-        for link, role, (x, y, z) in zip(world.links, setting.roles, places, strict=True)
-    ]
-    chase = setting.chase(obstacles)
-    mission = Mission(
-        drones, policy, chase, setting.physical(obstacles), rules=setting.rules, plan=setting.plan, clock=world
-    )
-    outcome = mission.fly()
+    world = World(names, make_plant(np.array(places)), tick=tick, seed=seed)
+    drones = [Drone(*each) for each in zip(world.links, setting.roles, places, strict=True)]
+    parts = setting.chase(obstacles), setting.physical(obstacles)
+    outcome = Mission(drones, policy, *parts, rules=setting.rules, plan=setting.plan, clock=world).fly()
     if outcome.error is not None:
         raise outcome.error
     return outcome.track
 
 
-def measure(setting: Setting, track: Float[np.ndarray, "steps drones 2"]) -> dict[str, float]:
-    """The figures of an episode; times are in steps, and one more than there are for what never happened.
+def measure_episode(setting: Setting, track: Float[np.ndarray, "steps drones 2"]) -> dict[str, float]:
+    """Return the figures of an episode; times count steps, and one step more than there are means never.
 
     With a failure, captures are those of the remaining pursuers after it; returns are those of whole episodes.
     """
@@ -93,7 +88,7 @@ def measure(setting: Setting, track: Float[np.ndarray, "steps drones 2"]) -> dic
     return {
         "captured": float((gaps < reach).any()),
         "capture_time": _first(gaps < reach),
-        "near_time": _first(gaps < NEAR * setting.scale),
+        "near_time": _first(gaps < NEAR_UNITS * setting.scale),
         "pursuer_return": CATCH * float(touches.sum()),
         "evader_return": -(CATCH * float(touches.sum()) + float(edge.sum())) / (len(chase.roles) - first),
     }
@@ -102,7 +97,7 @@ def measure(setting: Setting, track: Float[np.ndarray, "steps drones 2"]) -> dic
 def _closest(
     pursuers: Float[np.ndarray, "steps pursuers 2"], evaders: Float[np.ndarray, "steps evaders 2"]
 ) -> Float[np.ndarray, " intervals"]:
-    """The smallest distance of any pair during each step, if all move straight."""
+    """Return the smallest distance of any pair during each step if all move straight."""
     offset = pursuers[:, :, None] - evaders[:, None]
     start, along = offset[:-1], np.diff(offset, axis=0)
     length2 = np.maximum((along * along).sum(-1), 1e-12)
@@ -114,20 +109,20 @@ def _first(close: Bool[np.ndarray, " intervals"]) -> float:
     return float(close.argmax() + 1 if close.any() else len(close) + 1)
 
 
-def compare_episode(policy: Policy, setting: Setting, plant: str, seed: int) -> tuple[dict[str, float], ...]:
-    """Figures of one start in the plain task, and flown."""
-    rng = np.random.default_rng(seed)
-    obstacles = draw_obstacles(setting, OBSTACLES, rng)
+def compare_episode(policy: str, setting: Setting, plant: str, seed: int) -> tuple[dict[str, float], ...]:
+    """Return the figures of one start in the plain task and in flight."""
+    rng, pilot = np.random.default_rng(seed), _load(policy)
+    obstacles = draw_obstacles(setting, OBSTACLE_COUNT, rng)
     start = draw_start(setting, obstacles, rng)
-    make_plant, tick = _plant(plant)
+    bodies, tick = functools.partial(_bodies, plant), 0.01 if plant == "crazyflow" else 0.02
     tracks = (
-        play(policy, setting.chase(obstacles), start, setting.plan),
-        fly_in_process(policy, setting, start, obstacles, make_plant, tick=tick, seed=seed),
+        play_plain_task(pilot, setting.chase(obstacles), start, setting.plan),
+        fly_in_process(pilot, setting, start, obstacles, bodies, tick=tick, seed=seed),
     )
-    return tuple(measure(setting, track) for track in tracks)
+    return tuple(measure_episode(setting, track) for track in tracks)
 
 
-def compare(
+def compare_flights(
     policy: str,
     setting: Setting,
     *,
@@ -137,10 +132,10 @@ def compare(
     jobs: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Means of both sides over many starts, and the 95 % intervals of the mean differences (flown - plain)."""
+    """Return means of both sides over many starts, and 95 % intervals of their mean differences (flown - plain)."""
     if episodes < 2:
         raise ValueError("a comparison needs at least two episodes")
-    work = functools.partial(_work, policy, setting, plant)
+    work = functools.partial(compare_episode, policy, setting, plant)
     seeds = range(seed, seed + episodes)
     rows = []
     with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
@@ -156,42 +151,35 @@ def compare(
     }
 
 
-@functools.cache
-def _policy(name: str) -> Policy:
-    return load_runtime(name)
-
-
-def _work(policy: str, setting: Setting, plant: str, seed: int) -> tuple[dict[str, float], ...]:
-    return compare_episode(_policy(policy), setting, plant, seed)
-
-
-def _plant(name: str) -> tuple[Callable[[np.ndarray], Plant], float]:
-    """What makes bodies at some places, and how long their ticks are."""
-    return (_crazyflow, 0.01) if name == "crazyflow" else (functools.partial(make_plant, name), 0.02)
+_load = functools.cache(load_runtime)
 
 
 @functools.cache
-def _compiled(drones: int) -> Any:
+def _crazyflow(drones: int) -> Any:
     from legoswarm.deploy.sitl.crazyflow import Crazyflow
 
     return Crazyflow(np.zeros((drones, 3)))
 
 
-def _crazyflow(places: np.ndarray) -> Plant:
-    """Crazyflow's quadrotors; compiled once."""
-    plant = _compiled(len(places))
-    plant.reset(places)
-    return plant
+def _bodies(plant: str, places: np.ndarray) -> Plant:
+    """Return bodies at these places; Crazyflow's are compiled once for each number of drones."""
+    if plant != "crazyflow":
+        return make_plant(plant, places)
+    bodies = _crazyflow(len(places))
+    bodies.reset(places)
+    return bodies
+
+
+def _mean(values: Float[np.ndarray, " episodes"]) -> tuple[float, float]:
+    """Return the mean and its standard error."""
+    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def _means(figures: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
-    return {
-        name: {"mean": float(values.mean()), "standard_error": float(values.std(ddof=1) / math.sqrt(len(values)))}
-        for name, values in figures.items()
-    }
+    return {name: dict(zip(("mean", "standard_error"), _mean(values), strict=True)) for name, values in figures.items()}
 
 
 def _interval(differences: Float[np.ndarray, " episodes"]) -> dict[str, Any]:
-    """Mean and 95 % interval of paired differences."""
-    mean, error = float(differences.mean()), float(differences.std(ddof=1) / math.sqrt(len(differences)))
+    """Return the mean of paired differences and its 95 % interval."""
+    mean, error = _mean(differences)
     return {"mean": mean, "interval": [mean - 1.96 * error, mean + 1.96 * error]}

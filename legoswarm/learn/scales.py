@@ -21,7 +21,7 @@ class ValueNorm(eqx.Module):
 
     @staticmethod
     def fresh(members: int) -> ValueNorm:
-        """Nothing seen yet, for teams of none to all of the members."""
+        """Return the state before anything was seen, for teams of none to all of the members."""
         return ValueNorm(*jnp.zeros((3, members + 1)))
 
     def update(self, returns: Float[Array, "*n members"], mask: Bool[Array, "*n members"], decay: float) -> ValueNorm:
@@ -31,17 +31,19 @@ class ValueNorm(eqx.Module):
         old = self.mean, self.square, self.weight
         return ValueNorm(*(jnp.where(seen, decay * a + (1 - decay) * b, a) for a, b in zip(old, new, strict=True)))
 
-    def statistics(self, mask: Bool[Array, "*n members"]) -> tuple[Float[Array, "*n 1"], Float[Array, "*n 1"]]:
-        """Debiased mean and deviation for each team's size, the variance at least 0.01."""
+    def statistics(
+        self, mask: Bool[Array, "*n members"], floor: float
+    ) -> tuple[Float[Array, "*n 1"], Float[Array, "*n 1"]]:
+        """Return debiased mean and deviation for each team's size, the variance at least `floor`."""
         weight = jnp.maximum(self.weight, 1e-8)
         mean = self.mean / weight
-        variance = jnp.maximum(self.square / weight - mean**2, 1e-2)
+        variance = jnp.maximum(self.square / weight - mean**2, floor)
         started = self.weight > 0
         return of_size(jnp.where(started, mean, 0.0), mask), of_size(jnp.where(started, jnp.sqrt(variance), 1.0), mask)
 
 
 def by_size(values: Float[Array, "*n members"], mask: Bool[Array, "*n members"]) -> Float[Array, " sizes"]:
-    """Means over the agents that exist, for each number of them in a world; of sizes that are not there, zero."""
+    """Return means over the agents that exist, for each number of them in a world; zero for other numbers."""
     weight = mask.astype(values.dtype)
     here = jax.nn.one_hot(mask.sum(-1), mask.shape[-1] + 1, dtype=values.dtype)
     total, count = (
@@ -51,5 +53,5 @@ def by_size(values: Float[Array, "*n members"], mask: Bool[Array, "*n members"])
 
 
 def of_size(values: Float[Array, " sizes"], mask: Bool[Array, "*n members"]) -> Float[Array, "*n 1"]:
-    """Each world's value of its team size."""
+    """Return each world's value of its team size."""
     return values[mask.sum(-1)][..., None]

@@ -1,11 +1,11 @@
-"""Whose turn it is on a machine: trainings share it, what is timed has it alone."""
+"""The lock on the device: trainings share it, what is timed has it alone."""
 
 import tempfile
 import threading
 
 import pytest
 
-from legoswarm.learn.machine import turn
+from legoswarm.fast.device_lock import device_lock
 
 
 @pytest.mark.parametrize("alone", [(False, False), (False, True), (True, False), (True, True)])
@@ -15,10 +15,10 @@ def test_what_is_timed_runs_alone(alone, tmp_path, monkeypatch, capfd):
     events = []
 
     def second():
-        with turn(alone=alone[1]):
+        with device_lock(alone=alone[1]):
             events.append("second")
 
-    with turn(alone=alone[0]):
+    with device_lock(alone=alone[0]):
         other = threading.Thread(target=second)
         other.start()
         other.join(10 if not any(alone) else 0.3)
@@ -30,5 +30,5 @@ def test_what_is_timed_runs_alone(alone, tmp_path, monkeypatch, capfd):
 
 def test_without_a_place_for_locks_nobody_waits(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with turn(alone=True), turn():
+    with device_lock(alone=True), device_lock():
         pass

@@ -10,13 +10,13 @@ import jax
 import numpy as np
 
 from legoswarm.evaluate.episodes import evaluate
+from legoswarm.fast.backend import over_seeds
 from legoswarm.files import FileError
-from legoswarm.policies import Actors
+from legoswarm.policies.networks.team import Actors
 from legoswarm.policies.saved.act import Swarm
 from legoswarm.policies.saved.description import check_slots
 from legoswarm.policies.saved.file import PolicyFile, load_policy
-from legoswarm.policies.saved.trees import over_seeds
-from legoswarm.tasks import Task, make_task, task_names
+from legoswarm.tasks.task import TASKS, Task
 
 EPISODE_SEED = 1_000_003  # starts that no training seed has seen
 
@@ -34,7 +34,7 @@ def evaluate_policy(
     changes: dict[str, Any] | None = None,
     engine: str = "legoswarm",
 ) -> Iterator[dict[str, Any]]:
-    """Rows of figures of a policy (every seed, or one) at each team size.
+    """Give rows of figures of a policy (every seed, or one) at each team size.
 
     `policy` is a run, a policy file or `zoo:NAME`; or a task's name, and then `opponents` says which policy
     plays which role. `changes` are fields of the task that differ from training. A task of mixed team sizes is
@@ -43,10 +43,10 @@ def evaluate_policy(
     if episodes < 1:
         raise ValueError("at least one episode is needed")
     starts = EPISODE_SEED if episode_seed is None else episode_seed
-    head_to_head = policy in task_names() or bool(opponents)
+    head_to_head = policy in TASKS.names() or bool(opponents)
     files = _opponents(policy, opponents or {}, changes or {}) if head_to_head else {"": load_policy(policy, nearest)}
     file = next(iter(files.values()))
-    task = _changed(file.make_task(), changes or {})
+    task = _changed(trained_task(file), changes or {})
     if agents is None:
         agents = sorted(set(getattr(task, "sizes", ()))) or None
     tasks = resized(task, agents, teams)
@@ -68,10 +68,15 @@ def evaluate_policy(
         yield from ({**row, **limited} for row in rows_of(task, actors, seeds, episodes, starts))
 
 
+def trained_task(file: PolicyFile, **changes: Any) -> Task:
+    """Return the task that a policy was trained on, with some fields changed."""
+    return dataclasses.replace(TASKS.read(file.task, "the policy's task"), **changes)
+
+
 def rows_of(
     task: Task, actors: Actors, seeds: tuple[int, ...], episodes: int, episode_seed: int = EPISODE_SEED
 ) -> Iterator[dict[str, Any]]:
-    """One row for each seed of stacked actors, all on the same starts."""
+    """Give one row for each seed of stacked actors, all on the same starts."""
     run = jax.jit(lambda stacked, key: over_seeds(lambda actors: evaluate(task, actors, key, episodes))(stacked))
     figures = jax.device_get(run(actors, jax.random.key(episode_seed)))
     for at, seed in enumerate(seeds):
@@ -81,7 +86,7 @@ def rows_of(
 
 
 def summarize(figures: dict[str, np.ndarray]) -> dict[str, float]:
-    """Mean and standard error of each figure over its episodes."""
+    """Return mean and standard error of each figure over its episodes."""
     row: dict[str, float] = {}
     for name, values in figures.items():
         values = np.asarray(values, np.float64)
@@ -91,12 +96,12 @@ def summarize(figures: dict[str, np.ndarray]) -> dict[str, float]:
 
 
 def size_fields(task: Task) -> dict[str, int]:
-    """How many of each role: agents and landmarks, or pursuers, evaders and obstacles."""
+    """Return how many of each role there are: agents and landmarks, or pursuers, evaders and obstacles."""
     return {f"{role}s": slots for role, slots in zip(task.layout.roles, task.layout.slots, strict=True)}
 
 
 def resized(task: Task, agents: Sequence[int] | None = None, teams: Sequence[str] | None = None) -> list[Task]:
-    """The task at each team size: numbers of agents, or texts such as 3v2 and 3v2v4 (with obstacles)."""
+    """Return the task at each team size: numbers of agents, or texts such as 3v2 and 3v2v4 (with obstacles)."""
     fields = {field.name for field in dataclasses.fields(task)}  # pyright: ignore[reportArgumentType]
     names = ("pursuers", "evaders", "obstacles")
     if agents is not None and "agents" not in fields:
@@ -116,7 +121,7 @@ def resized(task: Task, agents: Sequence[int] | None = None, teams: Sequence[str
 
 
 def format_table(rows: list[dict[str, Any]]) -> str:
-    """Rows for people: a line for each team size, the first figure with its spread and worst seed, then the others."""
+    """Return a table for people: a line for each team size, the first figure with its spread and worst seed."""
     groups: dict[tuple[int, ...], list[dict[str, Any]]] = {}
     sizes = [name for name, value in rows[0].items() if isinstance(value, int) and name not in ("seed", "episodes")]
     for row in rows:
@@ -141,10 +146,10 @@ def _number(value: float) -> str:
 
 
 def _opponents(name: str, opponents: dict[str, str], changes: dict[str, Any]) -> dict[str, PolicyFile]:
-    """The policies that meet, by role, in the task's order of roles."""
-    if name not in task_names():
-        raise ValueError(f"head to head needs a task's name ({', '.join(task_names())}) first, not {name!r}")
-    layout = make_task(name).layout
+    """Return the policies that meet, by role, in the task's order of roles."""
+    if name not in TASKS.names():
+        raise ValueError(f"head to head needs a task's name ({', '.join(TASKS.names())}) first, not {name!r}")
+    layout = TASKS.make(name).layout
     roles = layout.controlled_roles
     if len(roles) < 2:
         raise ValueError(f"{name} has nobody to meet: name a run or a policy file, not the task")
@@ -157,7 +162,7 @@ def _opponents(name: str, opponents: dict[str, str], changes: dict[str, Any]) ->
         known = [files[r].layout for r in (roles[0], role)]
         if known[0].roles != known[1].roles or role not in file.policies:
             raise FileError(f"policies that meet must know the same roles, not {known[0].roles} and {known[1].roles}")
-    first, *others = (_settings(_changed(file.make_task(), changes)) for file in files.values())
+    first, *others = (_settings(_changed(trained_task(file), changes)) for file in files.values())
     for other in others:
         for setting, value in first.items():
             if value != other[setting]:
@@ -166,19 +171,19 @@ def _opponents(name: str, opponents: dict[str, str], changes: dict[str, Any]) ->
 
 
 def _settings(task: Task) -> dict[str, Any]:
-    """What a world is like, whoever is in it."""
+    """Return what a world is like, whoever is in it."""
     fields = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}  # pyright: ignore[reportArgumentType]
     return {name: fields[name] for name in fields if name not in size_fields(task)} | {"limit": task.action_limit}
 
 
 def _stacked_actors(file: PolicyFile, seed: int | None) -> tuple[Actors, tuple[int, ...]]:
-    """The actors of all seeds, or of one, stacked, and the seeds."""
+    """Return the actors of all seeds, or of one, stacked, and the seeds."""
     policies = file.policies if seed is None else jax.tree.map(lambda leaf: leaf[None], file.one(seed))
     return {role: policy.actor for role, policy in policies.items()}, file.seeds if seed is None else (seed,)
 
 
 def _meeting(files: dict[str, PolicyFile], seed: int | None) -> tuple[Actors, tuple[int, ...]]:
-    """Seed k of one policy meets seed k of the other; the shorter list of seeds starts again."""
+    """Let seed k of one policy meet seed k of the other; the shorter list of seeds starts again."""
     sides = {role: _stacked_actors(file, seed) for role, file in files.items()}
     longest = max((seeds for _, seeds in sides.values()), key=len)
 

@@ -1,0 +1,74 @@
+"""Running small GPU kernels (Pallas, Triton) over any number of leading axes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from legoswarm.fast.switches import switch
+
+
+def kernel_mode() -> str:
+    """Return `plain`, `fused`, or `interpret` (the kernels, slowly, on a CPU: for tests)."""
+    return switch("kernels", "fused" if jax.default_backend() == "gpu" else "plain")
+
+
+def power_of_two(size: int) -> bool:
+    """Tell whether a size is a power of two, as the sides of the kernels' arrays must be."""
+    return size & (size - 1) == 0
+
+
+def over_samples(kernel: Callable[..., None], rank: int, samples: int, last: int, *arrays: Array) -> Array:
+    """Run a kernel over all leading axes of some arrays, so many samples in each program.
+
+    `rank` is the number of a sample's own axes in the first array; the result is like that array, but `last` is the
+    size of its last axis. A vmap adds a leading axis, not a batch of kernels: each program would hold one sample then.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def call(*arrays: Array) -> Array:
+        leading = arrays[0].shape[: arrays[0].ndim - rank]
+        flat = [a.reshape(-1, *a.shape[len(leading) :]) for a in arrays]
+        shape = (*flat[0].shape[1:-1], last)
+        return _run(kernel, shape, samples, *flat).reshape(*leading, *shape)
+
+    @call.def_vmap
+    def _(size: int, batched: Any, *arrays: Array) -> tuple[Array, bool]:
+        pairs = zip(arrays, batched, strict=True)
+        return call(*(a if mapped else jnp.broadcast_to(a, (size, *a.shape)) for a, mapped in pairs)), True
+
+    return call(*arrays)
+
+
+def _run(kernel: Callable[..., None], shape: tuple[int, ...], samples: int, *arrays: Array) -> Array:
+    """Run a kernel over all samples, some in each program; each sample's output has this shape."""
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton as plgpu
+
+    count = len(arrays[0])
+    if not count:
+        return jnp.zeros((0, *shape), arrays[0].dtype)
+    padding = -count % samples
+    if padding:
+        arrays = tuple(jnp.pad(a, ((0, padding), *((0, 0),) * (a.ndim - 1))) for a in arrays)
+
+    def rows(shape: tuple[int, ...]) -> pl.BlockSpec:
+        return pl.BlockSpec((samples, *shape), lambda at: (at, *(0,) * len(shape)))
+
+    call = pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((count + padding, *shape), arrays[0].dtype),
+        grid=((count + padding) // samples,),
+        in_specs=[rows(a.shape[1:]) for a in arrays],
+        out_specs=rows(shape),
+        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
+        interpret=kernel_mode() == "interpret",
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Pallas on Triton, from jax 0.11 on
+        return call(*arrays)[:count]

@@ -1,0 +1,61 @@
+"""What an algorithm is to the training loop: the loop collects, the algorithm learns from what was collected.
+
+An algorithm is a frozen dataclass, as a task and a policy are: its fields are its hyper-parameters. `Mappo` is the one
+to read first; docs/extending.md has one of a few dozen lines.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from jaxtyping import Array, PRNGKeyArray
+
+from legoswarm.configs import Registry
+from legoswarm.learn.rollout import Transition
+from legoswarm.policies.networks.roles import Policies
+from legoswarm.policies.networks.team import Actors
+from legoswarm.policies.policy import Policy
+from legoswarm.tasks.task import Task
+
+
+@runtime_checkable
+class Algorithm(Protocol):
+    """The protocol that the training loop relies on; functions are for one seed."""
+
+    name: ClassVar[str]
+    needs: ClassVar[dict[str, Any]]  # options that a policy must have to be trained by it
+
+    @property
+    def envs(self) -> int:
+        """Count the worlds that it collects from, side by side."""
+        ...
+
+    @property
+    def rollout(self) -> int:
+        """Count the steps that it collects between two updates."""
+        ...
+
+    def check(self, policy: Policy) -> None:
+        """Refuse a policy that it cannot train."""
+        ...
+
+    def init(self, policies: Policies, task: Task, iterations: int, *, key: PRNGKeyArray) -> Any:
+        """Return what it carries from update to update, any pytree, beginning with these policies."""
+        ...
+
+    def actors(self, learner: Any) -> Actors:
+        """Return who acts, in training and evaluation."""
+        ...
+
+    def policies(self, learner: Any) -> Policies:
+        """Return what the policy file holds, and what a warm start begins with."""
+        ...
+
+    def update(
+        self, learner: Any, rollout: Transition, iterations: int, *, key: PRNGKeyArray
+    ) -> tuple[Any, dict[str, Array]]:
+        """Learn from a rollout, one of so many `iterations` in all; metrics are named `ROLE/METRIC`."""
+        ...
+
+
+ALGORITHMS: Registry[Any] = Registry("algorithm", "legoswarm.learn.algorithms")

@@ -1,0 +1,266 @@
+"""MASAC: soft actor-critic for teams, from a replay of what was collected (Haarnoja et al. 2018; Lowe et al. 2017).
+
+Each role has an actor, two critics of everybody's actions, and a temperature that holds the noise of its actions at a
+given deviation. The critics see actions through numbers that no rotation, reflection, translation or exchange of
+entities changes, whatever the policy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.lax import stop_gradient
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from legoswarm.configs import check_fields, option
+from legoswarm.learn.algorithms.algorithm import ALGORITHMS
+from legoswarm.learn.algorithms.mappo import masked_mean
+from legoswarm.learn.rollout import Transition, draw
+from legoswarm.learn.scales import ValueNorm
+from legoswarm.policies.networks.layers import orthogonalise
+from legoswarm.policies.networks.pairs import PairCritic
+from legoswarm.policies.networks.roles import Actor, Policies, RolePolicy
+from legoswarm.policies.networks.team import Actors, world_actions
+from legoswarm.policies.policy import Policy
+from legoswarm.scene import Scene
+from legoswarm.tasks.task import Task
+
+
+@ALGORITHMS.register
+@dataclasses.dataclass(frozen=True)
+class Masac:
+    """MASAC: each role's actor from its own observations, its critics from the whole state and everybody's actions."""
+
+    name: ClassVar[str] = "masac"
+    needs: ClassVar[dict[str, Any]] = {"critic": "none", "squash": 8.0}
+
+    envs: int = option(256, "worlds side by side", low=1)
+    rollout: int = option(1, "steps between updates", low=1)
+    updates: int = option(8, "gradient steps after each rollout", low=1)
+    samples: int = option(512, "transitions in each gradient step", low=1)
+    capacity: int = option(100_000, "transitions that are kept", low=1)
+    warmup: int = option(5_000, "transitions to collect before the first gradient step", low=0)
+    lr: float = option(1e-3, "learning rate", above=0)
+    anneal: bool = option(True, "let the learning rate fall linearly to zero")
+    gamma: float = option(0.95, "discount", low=0, high=0.9999)
+    tau: float = option(0.01, "share of the way that target critics follow in a gradient step", above=0, high=1)
+    noise: float = option(0.3, "deviation of actions that the temperature aims at", above=0)
+    temperature: float = option(0.01, "initial temperature", above=0)
+    critic_width: int = option(64, "features of every layer of the critics", low=1)
+    reward_decay: float = option(0.999, "decay of the reward normalisation", low=0, high=0.999999)
+    reward_floor: float = option(0.01, "least variance of the reward normalisation", above=0)
+    grad_norm: float = option(10.0, "largest gradient norm", above=0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if max(self.envs * self.rollout, self.warmup) > self.capacity:
+            raise ValueError(f"a capacity of {self.capacity} transitions must hold a rollout and the warmup")
+
+    def check(self, policy: Policy) -> None:
+        """Refuse a policy with a critic, which would learn nothing, or without a bound on its actions."""
+        if policy.critic != "none" or not policy.squash > 0:
+            raise ValueError(f"{self.name} needs a policy with the critic none and a squash, the bound of its actions")
+
+    def init(self, policies: Policies, task: Task, iterations: int, *, key: PRNGKeyArray) -> Learner:
+        """Return the policies' actors with fresh critics and temperatures, and an empty replay."""
+        optimizer, roles = self._optimizer(iterations), {}
+        config = Policy(width=self.critic_width, precision="float32")  # actors learn from the slope of critics
+        for (role, policy), key_role in zip(policies.items(), jax.random.split(key, len(policies)), strict=True):
+            key_weights, *keys = jax.random.split(key_role, 3)
+            pair = orthogonalise([PairCritic(config, task.layout, acts=True, key=k) for k in keys], key=key_weights)
+            critics = jax.tree.map(lambda *both: jnp.stack(both), *pair)
+            learned: Any = Learned(policy.actor, critics, jnp.log(jnp.array(self.temperature)))
+            rewards = ValueNorm.fresh(task.layout.members(role))
+            roles[role] = RoleLearner(learned, critics, rewards, optimizer.init(learned))
+        return Learner(roles, Replay.empty(task, self.capacity))
+
+    def actors(self, learner: Learner) -> Actors:
+        """Return the actors as they are."""
+        return {role: one.learned.actor for role, one in learner.roles.items()}
+
+    def policies(self, learner: Learner) -> Policies:
+        """Return the actors alone."""
+        return {role: RolePolicy(one.learned.actor, None) for role, one in learner.roles.items()}
+
+    def update(
+        self, learner: Learner, rollout: Transition, iterations: int, *, key: PRNGKeyArray
+    ) -> tuple[Learner, dict[str, Array]]:
+        """Store a rollout, then take gradient steps on samples of all that is stored."""
+        new = Experience(rollout.scene, rollout.next_scene, rollout.action, rollout.reward, rollout.terminated)
+        new = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), new)
+        replay = learner.replay.store(new)
+        before = {role: self._rescaled(one, new, role) for role, one in learner.roles.items()}
+
+        def step(roles: Roles, key: PRNGKeyArray) -> tuple[Roles, dict[str, Array]]:
+            key_sample, key_improve = jax.random.split(key)
+            batch, after, metrics = replay.sample(self.samples, key=key_sample), {}, {}
+            for role in roles:
+                after[role], info = self.improve(roles, role, batch, iterations, key=key_improve)
+                metrics |= {f"{role}/{name}": value for name, value in info.items()}
+            return after, metrics
+
+        after, metrics = jax.lax.scan(step, before, jax.random.split(key, self.updates))
+        ready = replay.filled >= self.warmup
+        roles = jax.tree.map(lambda new, old: jnp.where(ready, new, old), after, before)
+        return Learner(roles, replay), {name: values.mean() for name, values in metrics.items()}
+
+    def improve(
+        self, roles: Roles, role: str, batch: Experience, iterations: int, *, key: PRNGKeyArray
+    ) -> tuple[RoleLearner, dict[str, Array]]:
+        """Take one gradient step with a role's critics, actor and temperature, and let its target critics follow."""
+        learner, actors = roles[role], {name: one.learned.actor for name, one in roles.items()}
+        key_next, key_now = jax.random.split(key)
+        target, there = self.target(learner, actors, batch, role, key=key_next), batch.exists(role)
+
+        def losses(learned: Learned) -> tuple[Array, dict[str, Array]]:
+            """Return the losses in one sum: each part of what is learned gets its gradient from one of them."""
+            error = values(learned.critics, batch.scene, batch.action, role) - target[None]
+            critic = masked_mean(error * error, jnp.broadcast_to(there, error.shape))
+            critics, everybody = stop_gradient(learned.critics), {**actors, role: learned.actor}
+            value, entropy = outlook(critics, everybody, batch.scene, role, key=key_now)
+            temperature = jnp.exp(learned.log_temperature)
+            actor = -masked_mean(value + stop_gradient(temperature) * entropy, there)
+            entropy = masked_mean(entropy, there)
+            enough = batch.action.shape[-1] * (0.5 * math.log(2 * math.pi * math.e) + math.log(self.noise))
+            info = {"critic_loss": critic, "actor_loss": actor, "entropy": entropy, "temperature": temperature}
+            return critic + actor + learned.log_temperature * stop_gradient(entropy - enough), info
+
+        learned: Any = learner.learned
+        gradient, info = jax.grad(losses, has_aux=True)(learned)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
+            steps, optimizer = self._optimizer(iterations).update(gradient, learner.optimizer)
+        learned = eqx.apply_updates(learned, steps)
+        targets = jax.tree.map(lambda old, new: old + self.tau * (new - old), learner.targets, learned.critics)
+        return RoleLearner(learned, targets, learner.rewards, optimizer), info
+
+    def target(
+        self, learner: RoleLearner, actors: Actors, batch: Experience, role: str, *, key: PRNGKeyArray
+    ) -> Float[Array, "batch members"]:
+        """Return r + gamma (1 - terminated) (min Q' + temperature H') in the units of the critics.
+
+        Critics say how many s / (1 - gamma) a value lies above m / (1 - gamma), with m and s the mean and the deviation
+        of rewards in teams of that size: numbers of order 1 in every task, at which the initial weights, the step size
+        and the temperature are right. An episode that its time limit cuts off goes on in the target.
+        """
+        value, entropy = outlook(learner.targets, actors, batch.next_scene, role, key=key)
+        soft = value + jnp.exp(learner.learned.log_temperature) * entropy
+        statistics = learner.rewards.statistics(batch.exists(role), self.reward_floor)
+        mean, deviation = (x / (1 - self.gamma) for x in statistics)
+        goes_on = (~batch.terminated).astype(soft.dtype)[:, None]
+        reward = batch.reward[:, batch.scene.layout.block(role)]
+        return (reward + self.gamma * goes_on * (mean + deviation * soft) - mean) / deviation
+
+    def _rescaled(self, learner: RoleLearner, new: Experience, role: str) -> RoleLearner:
+        """Let the mean and the deviation of a role's rewards follow what was collected."""
+        reward = new.reward[:, new.scene.layout.block(role)]
+        rewards = learner.rewards.update(reward, new.exists(role), self.reward_decay)
+        return eqx.tree_at(lambda one: one.rewards, learner, rewards)
+
+    def _optimizer(self, iterations: int) -> optax.GradientTransformation:
+        rate = optax.linear_schedule(self.lr, 0.0, iterations * self.updates) if self.anneal else self.lr
+        return optax.flatten(optax.chain(optax.clip_by_global_norm(self.grad_norm), optax.adam(rate, eps=1e-5)))
+
+
+class Experience(eqx.Module):
+    """What is learned from, one row for each environment step."""
+
+    scene: Scene
+    next_scene: Scene
+    action: Float[Array, "*rows agents dim"]
+    reward: Float[Array, "*rows agents"]
+    terminated: Bool[Array, "*rows"]
+
+    def exists(self, role: str) -> Bool[Array, "*rows members"]:
+        """Tell who of a role is there."""
+        return self.scene.exists[..., self.scene.layout.block(role)]
+
+
+class Replay(eqx.Module):
+    """A ring of experience: once it is full, the newest takes the place of the oldest."""
+
+    rows: Experience
+    filled: Int[Array, ""]
+    place: Int[Array, ""]  # of the next row
+
+    @staticmethod
+    def empty(task: Task, capacity: int) -> Replay:
+        """Make room for so many steps of a task."""
+        scene = jax.eval_shape(lambda key: task.scene(task.reset(key)), jax.random.key(0))
+        scene = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), scene)
+        action = jnp.zeros_like(scene.position[:, : task.layout.agents])
+        rows = Experience(scene, scene, action, jnp.zeros_like(action[..., 0]), jnp.zeros(capacity, bool))
+        return Replay(rows, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+
+    def store(self, new: Experience) -> Replay:
+        """Put rows into their places."""
+        capacity, count = len(self.rows.terminated), len(new.terminated)
+        places = (self.place + jnp.arange(count)) % capacity
+        rows = jax.tree.map(lambda old, row: old.at[places].set(row), self.rows, new)
+        return Replay(rows, jnp.minimum(self.filled + count, capacity), (self.place + count) % capacity)
+
+    def sample(self, count: int, *, key: PRNGKeyArray) -> Experience:
+        """Draw rows of those that are there, each as likely as any other."""
+        places = jax.random.randint(key, (count,), 0, self.filled)
+        return jax.tree.map(lambda rows: rows[places], self.rows)
+
+
+class Learned(eqx.Module):
+    """What gradients change, for one role."""
+
+    actor: Actor
+    critics: PairCritic  # both of them, along a leading axis
+    log_temperature: Float[Array, ""]
+
+
+class RoleLearner(eqx.Module):
+    """Everything one role learns with."""
+
+    learned: Learned
+    targets: PairCritic  # which follow the critics slowly
+    rewards: ValueNorm
+    optimizer: optax.OptState
+
+
+Roles = dict[str, RoleLearner]  # one for each controlled role
+
+
+class Learner(eqx.Module):
+    """All roles, and what they remember together."""
+
+    roles: Roles
+    replay: Replay
+
+
+def outlook(
+    critics: PairCritic, actors: Actors, scenes: Scene, role: str, *, key: PRNGKeyArray
+) -> tuple[Float[Array, "batch members"], Float[Array, "batch members"]]:
+    """Return what the more cautious critic expects of actions that everybody draws now, and their entropy.
+
+    Of a draw's -log pi only the squash's share is taken from the draw: the mean of the Gaussian's is known.
+    """
+
+    def one(scene: Scene, key: PRNGKeyArray) -> tuple[Array, Array]:
+        decisions, local = draw(actors, scene, key)
+        entropy = jax.vmap(lambda decision, action: decision.entropy() + decision.log_slope(action))
+        return world_actions(scene.layout, decisions, local), entropy(decisions[role], local[role])
+
+    action, entropy = jax.vmap(one)(scenes, jax.random.split(key, len(scenes.exists)))
+    return values(critics, scenes, action, role).min(0), entropy
+
+
+def values(
+    critics: PairCritic, scenes: Scene, action: Float[Array, "batch agents dim"], role: str
+) -> Float[Array, "2 batch members"]:
+    """Return what both critics say of everybody's actions, for each member of a role."""
+    members = jnp.arange(scenes.layout.members(role))
+
+    def one(critic: PairCritic, scene: Scene, action: Float[Array, "agents dim"]) -> Float[Array, " members"]:
+        return jax.vmap(lambda member: critic(scene, role, member, action))(members)
+
+    return jax.vmap(jax.vmap(one, in_axes=(None, 0, 0)), in_axes=(0, None, None))(critics, scenes, action)

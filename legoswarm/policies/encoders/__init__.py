@@ -1,0 +1,1 @@
+"""Encoders of observations: one file for each, registered by name."""

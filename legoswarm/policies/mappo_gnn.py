@@ -1,0 +1,35 @@
+"""MAPPO-GNN: LEGO's encoders and pooling on the raw observation, the graph-only ablation of the paper."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+from legoswarm.layout import Layout
+from legoswarm.policies.policy import POLICIES, Attentive
+
+
+@POLICIES.register
+@dataclasses.dataclass(frozen=True)
+class MappoGnnPolicy(Attentive):
+    """LEGO without the frame: it sees the agent's position and velocity in the world."""
+
+    name: ClassVar[str] = "mappo-gnn"
+    label: ClassVar[str] = "MAPPO-GNN"
+    colour: ClassVar[str] = "#CC79A7"
+    in_paper: ClassVar[bool] = True
+    tuned: ClassVar = {"mappo": {"lr": 6e-4, "epochs": 5, "minibatches": 4, "entropy": 0.03}}  # results/sweeps
+
+    def build(self, layout: Layout, role: str, *, key: Any) -> Any:
+        """Build actor and critic with separate encoders."""
+        import jax
+
+        from legoswarm.policies.encoders.encoder import make_view_encoder
+        from legoswarm.policies.networks.raw import RawActor, RawCritic
+        from legoswarm.policies.networks.roles import RolePolicy
+
+        key_actor, key_critic, key_head, key_value = jax.random.split(key, 4)
+        encoders = [make_view_encoder(self, layout, absolute=True, key=k) for k in (key_actor, key_critic)]
+        return RolePolicy(
+            RawActor(self, layout, encoders[0], key=key_head), RawCritic(self, encoders[1], key=key_value)
+        )

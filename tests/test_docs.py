@@ -1,0 +1,65 @@
+"""README and documents: links lead somewhere, the example does what it says, and figures in prose are the results'."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, decide
+from legoswarm.studies.results import Results
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def anchors(page):
+    """The anchors that GitHub gives to a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            name, _, anchor = target.partition("#")
+            linked = page.parent / name if name else page
+            assert linked.exists(), target
+            assert not anchor or anchor in anchors(linked), target
+
+
+def test_the_readmes_example_covers_the_landmarks(capsys):
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(code) == 1
+    names = {}
+    exec(code[0], names)
+    agents, landmarks = names["positions"][:6], names["positions"][6:]
+    assert np.linalg.norm(agents[:, None] - landmarks, axis=-1).min(0).max() < 0.15
+    assert capsys.readouterr().out
+
+
+def test_figures_in_prose_are_those_of_the_results():
+    results = Results.read(ROOT / "results" / "studies")
+
+    def mean(study, label, agents):
+        return f"{results.values(study, label, 'return_2c', agents=agents).mean():.1f}"
+
+    def published(agents):
+        return mean("beyond", f"lego, paper's critic, trained with {agents}", agents)
+
+    verdicts = [decide(claim, results)[0] for claim in CLAIMS]
+    holds, fails, undecided = (verdicts.count(verdict) for verdict in (HOLDS, FAILS, OPEN))
+    bad = results.values("beyond", "lego, paper's critic, rest global, no leash", "return_2c", agents=4)
+    said = {
+        "README.md": [
+            f"{mean('spread-3', 'segnn', 3)} against {published(3)} with three agents",
+            f"{mean('generalization', 'segnn', 4)} against {published(4)} with four",
+            f"Of {len(CLAIMS)} claims in the paper {holds} hold here, {fails} do not and {undecided} are not decided",
+            f"({mean('beyond', 'lego, 2 to 8 agents mixed', 8)} against {mean('curriculum', 'lego-curr', 8)} at eight)",
+        ],
+        "docs/results.md": [f"it has {bad.min():.1f}, where the mean over all ten is {bad.mean():.1f}"],
+    }
+    for name, sentences in said.items():
+        text = (ROOT / name).read_text()
+        assert not [sentence for sentence in sentences if sentence not in text]
