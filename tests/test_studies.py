@@ -89,8 +89,9 @@ def test_several_processes_share_a_training(shop, calls, monkeypatch):
 
 
 @pytest.mark.slow
-def test_parts_side_by_side(tmp_path, capfd):
+def test_parts_side_by_side(tmp_path, capfd, monkeypatch):
     """Two that need the same training, one that fails, at most two at a time."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # a lock of their own: one is timed, and waits for every other training
     words = f"--scale tiny --runs {tmp_path / 'runs'} --out {tmp_path / 'out'} --methods mappo"
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "ood").write_text("")  # no folder: nothing can be written there
@@ -185,7 +186,7 @@ def test_results_of_other_settings_are_not_mixed(shop, calls):
         run_studies(["yards"], dataclasses.replace(shop, seeds=1))
 
 
-def test_a_part_that_fails_is_named_and_the_others_go_on(shop, calls, monkeypatch, capsys):
+def test_a_part_that_fails_is_named_and_the_others_go_on(shop, calls, monkeypatch, capsys, optimised):
     bad = Part("bad", (YARD,), (evaluated(teams=("3v2",)),))
     good = Part("good", (YARD,))
     monkeypatch.setitem(STUDIES, "yards", Study("one fails", lambda scale: [bad, good]))
