@@ -51,9 +51,8 @@ def check_fields(config: Any) -> None:
         kind, limits = kinds[field.name], field.metadata
         if value is None and kind.optional:
             continue
-        if kind.many != isinstance(value, tuple | list) or not all(
-            _fits(each, kind.base) for each in (value if kind.many else [value])
-        ):
+        items: Any = value if kind.many and isinstance(value, tuple | list) else [value]
+        if kind.many != isinstance(value, tuple | list) or not all(_fits(each, kind.base) for each in items):
             raise ValueError(f"{field.name} must be {_WORDS[kind.base]}, not {reprlib.repr(value)}")
         low, high, above = (limits.get(name) for name in ("low", "high", "above"))
         if (low is not None and not value >= low) or (high is not None and not value <= high):

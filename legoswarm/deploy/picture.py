@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.animation import PillowWriter
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -104,7 +103,8 @@ def _draw_room(axes: Axes, flight: Flight) -> None:
 
 
 def _draw_paths(axes: Axes, flight: Flight) -> None:
-    from legoswarm.show.draw import COLOURS
+    """Draw where drones went, failed and were caught."""
+    from legoswarm.show.draw import COLOURS, INK
 
     run = flight.during("run")
     time, places = flight.time[run], flight.position[run][..., :2]
@@ -116,29 +116,14 @@ def _draw_paths(axes: Axes, flight: Flight) -> None:
         ends: Any = {"linestyle": "", "marker": "o", "markersize": 6, "markeredgecolor": colour, "zorder": 4}
         axes.plot(*path[0], markerfacecolor="white", markeredgewidth=1.4, **ends)
         axes.plot(*path[-1], markerfacecolor=colour, **ends)
+    marks: Any = {"linestyle": "", "color": INK, "markeredgewidth": 1.8, "zorder": 5}
     for event in flight.events:
-        if "failure" in event:
-            _mark(axes, flight, places, time, event["drone"], event["t"], "x", 9.0)
-        elif "capture" in event:
-            _mark(axes, flight, places, time, event["capture"][1], event["t"], "*", 7.0)
-
-
-def _mark(
-    axes: Axes,
-    flight: Flight,
-    places: Float[np.ndarray, "ticks drones 2"],
-    time: Float[np.ndarray, " ticks"],
-    name: str,
-    when: float,
-    marker: str,
-    size: float,
-) -> None:
-    """Draw a marker where a drone was at that time."""
-    from legoswarm.show.draw import INK
-
-    at = min(int(np.searchsorted(time, when)), len(time) - 1)
-    place = places[at, flight.about["names"].index(name)]
-    axes.plot(*place, linestyle="", marker=marker, markersize=size, color=INK, markeredgewidth=1.8, zorder=5)
+        if "failure" in event or "capture" in event:
+            failed = "failure" in event
+            name, marker, size = (event["drone"], "x", 9) if failed else (event["capture"][1], "*", 7)
+            at = min(int(np.searchsorted(time, event["t"])), len(time) - 1)
+            place = places[at, flight.about["names"].index(name)]
+            axes.plot(*place, marker=marker, markersize=size, **marks)
 
 
 def _keys(flights: Sequence[Flight]) -> list[Line2D]:

@@ -95,9 +95,9 @@ class _Arrays:
         check_array(self.arrays[name], (self.seeds, *shape), np.dtype(np.float32), name, str(self.path))
         return self.arrays[name][self.at]
 
-    def linear(self, name: str, inputs: int, outputs: int) -> Affine:
-        """Return the affine map of that name."""
-        return Affine(self.take(f"{name}/weight", inputs, outputs), self.take(f"{name}/bias", outputs))
+    def stack(self, rows: Sequence[Sequence[str]], name: str, *shape: int) -> np.ndarray:
+        """Return the arrays of that name of all modules, which are named in rows."""
+        return np.array([[self.take(f"{module}/{name}", *shape) for module in row] for row in rows])
 
     def check_all_taken(self, roles: Sequence[str]) -> None:
         """Refuse a file with arrays that are neither taken nor part of a critic."""
@@ -121,31 +121,24 @@ def _read_actors(arrays: _Arrays, description: Description) -> NumpyActors:
     encoders = [[f"{actor}/encoder"] for actor in actors] if joint else roles  # where layers are: one for all, or each
 
     def of_actors(name: str, inputs: int, outputs: int) -> Affine:
-        linears = [arrays.linear(f"{actor}/{name}", inputs, outputs) for actor in actors]
-        weight, bias = (np.stack(fields) for fields in zip(*linears, strict=True))
-        return Affine(weight, bias[:, None])
+        rows = [[f"{actor}/{name}"] for actor in actors]
+        return Affine(arrays.stack(rows, "weight", inputs, outputs)[:, 0], arrays.stack(rows, "bias", outputs))
 
-    def of_encoders(names: list[list[str]], inputs: int) -> Affine:
-        linears = [[arrays.linear(name, inputs, width) for name in row] for row in names]
-        weight = np.stack([np.stack([linear.weight for linear in row]) for row in linears])
-        bias = np.stack([np.stack([linear.bias for linear in row]) for row in linears])
+    def of_encoders(rows: list[list[str]], name: str, inputs: int) -> Affine:
+        weight, bias = arrays.stack(rows, f"{name}weight", inputs, width), arrays.stack(rows, f"{name}bias", width)
         return Affine(weight[:, :, None], bias[:, :, None, None])
-
-    def inside(rows: list[list[str]], name: str) -> list[list[str]]:
-        return [[f"{encoder}/{name}" for encoder in row] for row in rows]
 
     def attention(name: str) -> NumpyAttention:
         heads, size = config.heads, width // config.heads
-        names = inside(encoders, f"{name}/qkv/weight")
-        qkv = np.array([[arrays.take(name, width, 3 * width) for name in row] for row in names])
+        qkv = arrays.stack(encoders, f"{name}qkv/weight", width, 3 * width)
         qkv = qkv.reshape(*qkv.shape[:2], width, 3, heads, size)
         qkv[..., 0, :, :] *= size**-0.5
         qkv = np.moveaxis(qkv, 4, 2).reshape(*qkv.shape[:2], 1, heads, width, 3 * size)
-        sigma = of_encoders(inside(encoders, f"{name}/sigma"), width)
+        sigma = of_encoders(encoders, f"{name}sigma/", width)
         return NumpyAttention(qkv, Affine(sigma.weight.reshape(*qkv.shape[:4], size, width), sigma.bias))
 
     def deep_sets(name: str) -> Affine:
-        return of_encoders(inside(encoders, name), width)
+        return of_encoders(encoders, name, width)
 
     layer = deep_sets if config.encoder == "deepsets" else attention
     fuse = of_actors("encoder/fuse/linears/0", parts * width, width)
@@ -153,8 +146,8 @@ def _read_actors(arrays: _Arrays, description: Description) -> NumpyActors:
         arrays.take(f"{actor}/log_std", 2)  # no part of the mean action
     return NumpyActors(
         of_actors("encoder/myself" if joint else "encoder/myself/linears/0", 2, width),
-        of_encoders(roles if joint else inside(roles, "embed"), 4),
-        tuple(layer(f"layers/{at}") for at in range(config.depth)),
+        of_encoders(roles, "" if joint else "embed/", 4),
+        tuple(layer(f"layers/{at}/") for at in range(config.depth)),
         Affine(fuse.weight.reshape(len(actors), parts, width, width), fuse.bias),
         of_actors("encoder/fuse/linears/1", width, width),
         of_actors("head", width, 2),

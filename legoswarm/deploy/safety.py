@@ -137,7 +137,7 @@ def apply_rules(
     """Return the velocities nearest to `wanted` that keep the rules, for one scene or arrays of scenes."""
     step = rules.acceleration * min(max(time - memory.time, 0.0), 0.1)
     steered, place = sighting.steered, sighting.position[..., :2] + rules.ahead * sighting.velocity
-    around = _around(place)
+    around = Around(*_direction(place[..., None, :, :] - place[..., :, None, :]))
     close, since = _pauses(rules, sighting, memory, time)
 
     finite, fresh = np.isfinite(wanted).all(-1), sighting.age <= rules.stale
@@ -203,10 +203,6 @@ class Around:
 
     direction: Float[np.ndarray, "*scenes drones others 2"]
     distance: Float[np.ndarray, "*scenes drones others"]
-
-
-def _around(place: Plane) -> Around:
-    return Around(*_direction(place[..., None, :, :] - place[..., :, None, :]))
 
 
 @dataclasses.dataclass(frozen=True)

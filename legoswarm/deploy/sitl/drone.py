@@ -165,10 +165,9 @@ class SimulatedDrone:
 
     def _supervise(self, data: bytes, now: float) -> None:
         match data[:1]:
-            case b"\1":
-                self._send(crtp.packet(9, 1, bytes([0x81, self.commander.can_fly, self.commander.can_fly])), now)
-            case b"\2":
-                self._send(crtp.packet(9, 1, bytes([0x82, self.commander.can_fly, self.commander.can_fly])), now)
+            case b"\1" | b"\2":
+                can_fly = self.commander.can_fly
+                self._send(crtp.packet(9, 1, bytes([0x80 | data[0], can_fly, can_fly])), now)
             case b"\3":
                 self._emergency_stop(now)
             case b"\4":
@@ -289,17 +288,12 @@ class SimulatedDrone:
                     self._send(raw, now)
 
     def _measurements(self, now: float) -> dict[str, int | float]:
-        x, y, z = self.estimate.position + self.faults.noise * self._random.standard_normal(3)
-        vx, vy, vz = self.estimate.velocity
-        spread = 1e-5 + 0.01 * math.exp(-(now - self._settled) / 0.3)
-        return {
-            **{"stateEstimate.x": x, "stateEstimate.y": y, "stateEstimate.z": z},
-            **{"stateEstimate.vx": vx, "stateEstimate.vy": vy, "stateEstimate.vz": vz},
-            "stateEstimate.yaw": math.degrees(self.estimate.yaw),
-            "pm.vbat": self.battery,
-            "supervisor.info": self.health.value,
-            **{"kalman.varPX": spread, "kalman.varPY": spread, "kalman.varPZ": spread},
-        }
+        """Return the values of the log variables, in the order of LOG."""
+        estimate, variance = self.estimate, 1e-5 + 0.01 * math.exp(-(now - self._settled) / 0.3)
+        position = estimate.position + self.faults.noise * self._random.standard_normal(3)
+        rest = math.degrees(estimate.yaw), self.battery, self.health.value, *[variance] * 3
+        names = (name for name, _ in LOG.entries)
+        return dict(zip(names, (*position, *estimate.velocity, *rest), strict=True))
 
 
 def move_on(drones: Sequence[SimulatedDrone], plant: Plant, now: float, seconds: float) -> None:
