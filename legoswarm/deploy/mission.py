@@ -23,7 +23,7 @@ from legoswarm.deploy.preflight import check_at_start, check_drone, check_places
 from legoswarm.deploy.punctual import punctual
 from legoswarm.deploy.safety import Obstacles, Plane, Rules
 from legoswarm.deploy.squad import Squad
-from legoswarm.deploy.units import Chase, OwnEstimates, Pilot, Positions, Reference
+from legoswarm.deploy.units import Chase, Pilot, Positions, Reference
 
 APART, APART_SECONDS = 0.5, 3.0  # m, s: before landing, drones above each other move apart
 LATE_SECONDS = 0.1  # a loop that is later than this says so
@@ -62,8 +62,7 @@ class Mission:
         self._clock: Clock = WallClock() if clock is None else clock
         self._diary = Diary(log or FlightLog(), say or (lambda words: None), self._clock)
         self._about = about or {}
-        source = positions or OwnEstimates([drone.link for drone in drones])
-        self.squad = Squad(self.drones, self.plan, obstacles, source, self._clock, self._diary)
+        self.squad = Squad(self.drones, self.plan, obstacles, positions, self._clock, self._diary)
         self._ticks = max(round(chase.period * self.plan.rate), 1)  # of a step
         self._due = self._clock.now()
         self._stage = self._reached = Stage.CONNECT

@@ -53,7 +53,7 @@ class Squad:
         drones: Sequence[Drone],
         plan: Plan,
         obstacles: Obstacles,
-        positions: Positions,
+        positions: Positions | None,
         clock: Clock,
         diary: Diary,
     ):
@@ -99,7 +99,7 @@ class Squad:
     def look(self) -> None:
         """Read where all drones are; one that is not steered counts as standing still."""
         for at, member in enumerate(self.members):
-            pose = self._positions.pose(member.name)
+            pose = self._positions.pose(member.name) if self._positions else member.drone.link.state()
             if pose is not None and np.isfinite(pose.position).all() and np.isfinite(pose.velocity).all():
                 self._received[at] = pose.received
                 self.position[at] = pose.position

@@ -19,7 +19,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from legoswarm.deploy.link import Link
+from legoswarm.deploy.link import Pose
 from legoswarm.deploy.safety import Mask, Plane
 from legoswarm.tasks.worlds.chase import EVADER_RADIUS, PURSUER_RADIUS, chase_bodies, occluded
 from legoswarm.tasks.worlds.particles import DT, Bodies, advance
@@ -44,15 +44,6 @@ class Pilot(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True)
-class Pose:
-    """Where a drone was, in the world frame, and when that was known."""
-
-    received: float  # s, of the mission's clock
-    position: Float[np.ndarray, "3"]  # m
-    velocity: Float[np.ndarray, "3"]  # m/s
-
-
 @runtime_checkable
 class Positions(Protocol):
     """Where positions come from: the drones' own estimators, or motion capture."""
@@ -60,18 +51,6 @@ class Positions(Protocol):
     def pose(self, name: str) -> Pose | None:
         """Return the newest pose of a drone at once, or None before the first."""
         ...
-
-
-class OwnEstimates:
-    """The positions that the drones' own estimators report."""
-
-    def __init__(self, links: Sequence[Link]):
-        self._links = {link.name: link for link in links}
-
-    def pose(self, name: str) -> Pose | None:
-        """Return the newest estimate of a drone."""
-        state = self._links[name].state()
-        return None if state is None else Pose(state.received, state.position, state.velocity)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,11 +10,10 @@ import pytest
 from flights import LANDED, STARTS, TICK, Chaser, Scenario, assert_safe, changed
 
 from legoswarm.deploy.flightlog import FlightLog, read_flight
-from legoswarm.deploy.link import LinkError
+from legoswarm.deploy.link import LinkError, Pose
 from legoswarm.deploy.plan import MissionError, Plan, Stage, Status
 from legoswarm.deploy.safety import Reason, Rules
 from legoswarm.deploy.setting import Setting
-from legoswarm.deploy.units import Pose
 
 
 def test_a_mission_from_take_off_to_landing(tmp_path):

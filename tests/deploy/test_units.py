@@ -8,7 +8,7 @@ import pytest
 from legoswarm.deploy.inprocess import World
 from legoswarm.deploy.safety import Rules
 from legoswarm.deploy.sitl.plants import Mode, PointMass
-from legoswarm.deploy.units import Chase, OwnEstimates, Reference
+from legoswarm.deploy.units import Chase, Reference
 from legoswarm.tasks.tag import Tag
 from legoswarm.tasks.task import State
 
@@ -182,9 +182,8 @@ def test_virtual_drones_are_anchored_to_real_ones():
 
 def test_positions_come_from_the_drones_own_estimators():
     world = World(["cf1"], PointMass(np.array([[0.5, -0.25, 0.0]])))
-    source = OwnEstimates(world.links)
-    assert source.pose("cf1") is None
+    assert world.links[0].state() is None
     world.links[0].open(1.0)
-    pose = source.pose("cf1")
+    pose = world.links[0].state()
     np.testing.assert_array_equal(pose.position, [0.5, -0.25, 0])
     assert pose.received == world.now() > 0
