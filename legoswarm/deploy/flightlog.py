@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,12 +18,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from legoswarm.deploy.plan import Clock, in_words
-from legoswarm.files import FileError
+from legoswarm.files import FileError, finite
 
 LOG_FORMAT = 1
 
 
-class FlightLog:
+class FlightLog(contextlib.AbstractContextManager["FlightLog"]):
     """A log that a flight writes into a new file; without a path it keeps nothing."""
 
     def __init__(self, path: Path | None = None):
@@ -38,7 +37,7 @@ class FlightLog:
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(self.path, "x", encoding="utf-8")  # noqa: SIM115
-        line = {"kind": kind, **{name: _plain(value) for name, value in fields.items()}}
+        line = {"kind": kind, **finite(fields, digits=4)}
         self._file.write(json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n")
         self._file.flush()
 
@@ -47,23 +46,8 @@ class FlightLog:
         if self._file is not None:
             self._file.close()
 
-    def __enter__(self) -> FlightLog:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, float | np.floating):
-        return round(float(value), 4) if math.isfinite(value) else None
-    return value
 
 
 class Diary:

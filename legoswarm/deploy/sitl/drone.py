@@ -14,8 +14,8 @@ from jaxtyping import Float
 
 from legoswarm.deploy.link import Health
 from legoswarm.deploy.sitl import crtp
-from legoswarm.deploy.sitl.commander import PID, Commander, Estimate, Target
-from legoswarm.deploy.sitl.plants import Mode, Plant
+from legoswarm.deploy.sitl.commander import OFF, PID, Commander, Estimate, Target, rotate
+from legoswarm.deploy.sitl.plants import Plant
 from legoswarm.deploy.sitl.tables import LogBlocks, Parameters
 
 FULL, EMPTY, FLIGHT_SECONDS, SAG = 4.1, 3.3, 360.0, 0.2  # V at rest, V at rest, s, V while the motors run
@@ -205,10 +205,10 @@ class SimulatedDrone:
         """Follow the body, from where the estimator was told to start, with its drift."""
         drift = np.array(self.faults.drift)
         self._turned += seconds * self.faults.yaw_drift
-        moved = _rotate(position - self._last, self._turned)
+        moved = rotate(position - self._last, self._turned)
         self.estimate = Estimate(
             self.estimate.position + moved + seconds * drift,
-            _rotate(velocity, self._turned) + drift,
+            rotate(velocity, self._turned) + drift,
             math.remainder(yaw + self._turned, math.tau),
         )
         self._last, self._true_yaw, self._height = position.copy(), yaw, float(position[2])
@@ -227,8 +227,8 @@ class SimulatedDrone:
         target = self.commander.target(now, self._height, self.estimate, controller)
         self._log(now)
         if self.faults.dead:
-            return Target(np.zeros(3), 0.0, Mode.OFF)
-        velocity = _rotate(target.velocity - np.array(self.faults.drift), -self._turned)
+            return OFF
+        velocity = rotate(target.velocity - np.array(self.faults.drift), -self._turned)
         return dataclasses.replace(target, velocity=velocity)
 
     def _watch(self, now: float, seconds: float) -> None:
@@ -308,9 +308,3 @@ def report_all(drones: Sequence[SimulatedDrone], plant: Plant, now: float) -> li
     """Report for each drone what it saw and where it truly is."""
     places = zip(plant.position.tolist(), drones, strict=True)
     return [{"position": place, **drone.report(now)} for place, drone in places]
-
-
-def _rotate(vector: Float[np.ndarray, "3"], angle: float) -> Float[np.ndarray, "3"]:
-    """Turn a vector about the vertical."""
-    cos, sin = math.cos(angle), math.sin(angle)
-    return np.array([cos * vector[0] - sin * vector[1], sin * vector[0] + cos * vector[1], vector[2]])
