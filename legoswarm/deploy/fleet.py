@@ -13,13 +13,15 @@ import numpy as np
 from legoswarm.deploy.cflib_link import CflibLink
 from legoswarm.deploy.crazyflies import read_crazyflies
 from legoswarm.deploy.inprocess import World
+from legoswarm.deploy.link import Link
 from legoswarm.deploy.plan import Clock, Drone, WallClock
+from legoswarm.deploy.safety import Plane
 from legoswarm.deploy.sitl.dongle import radio
 from legoswarm.deploy.sitl.endpoint import Endpoint, make_plant
 from legoswarm.deploy.sitl.process import EndpointProcess
 from legoswarm.files import FileError
 
-Place = tuple[float, float, float]  # m
+Report = Callable[[], list[dict[str, Any]]]  # what simulated drones saw
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Fleet:
 
     drones: list[Drone]
     clock: Clock
-    report: Callable[[], list[dict[str, Any]]] | None = None  # what simulated drones saw
+    report: Report | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,19 +53,21 @@ class Simulation:
 
 
 @contextlib.contextmanager
-def simulated_fleet(
-    simulation: Simulation, roles: Sequence[str], places: Sequence[Place], seed: int
-) -> Iterator[Fleet]:
+def simulated_fleet(simulation: Simulation, roles: Sequence[str], start: Plane, seed: int) -> Iterator[Fleet]:
     """Start simulated drones that stand at some places, and end them afterwards."""
+    places = [(x, y, 0.0) for x, y in start.tolist()]
     names = [f"cf{at + 1}" for at in range(len(places))]
 
-    def behind_cflib(uris: Sequence[str], report: Callable[[], list[dict[str, Any]]]) -> Fleet:
-        links = [CflibLink(name, uri) for name, uri in zip(names, uris, strict=True)]
-        return Fleet([Drone(*each) for each in zip(links, roles, places, strict=True)], WallClock(), report)
+    def fleet(links: Sequence[Link], clock: Clock, report: Report) -> Fleet:
+        return Fleet([Drone(*each) for each in zip(links, roles, places, strict=True)], clock, report)
+
+    def behind_cflib(uris: Sequence[str], report: Report) -> Fleet:
+        return fleet([CflibLink(*each) for each in zip(names, uris, strict=True)], WallClock(), report)
 
     if simulation.dry:
-        world = World(names, make_plant(simulation.plant, np.array(places)), tick=0.01, seed=seed)
-        yield Fleet([Drone(*each) for each in zip(world.links, roles, places, strict=True)], world, world.report)
+        tick = 0.01 if simulation.plant == "crazyflow" else 0.02
+        world = World(names, make_plant(simulation.plant, np.array(places)), tick=tick, seed=seed)
+        yield fleet(world.links, world, world.report)
     elif simulation.radio is not None:
         with (
             Endpoint(places, plant=simulation.plant, seed=seed) as endpoint,

@@ -23,41 +23,15 @@ from legoswarm.files import FileError, finite
 LOG_FORMAT = 1
 
 
-class FlightLog(contextlib.AbstractContextManager["FlightLog"]):
-    """A log that a flight writes into a new file; without a path it keeps nothing."""
-
-    def __init__(self, path: Path | None = None):
-        self.path = path
-        self._file: TextIO | None = None
-
-    def write(self, kind: str, **fields: Any) -> None:
-        """Write one line; arrays become lists, and numbers that are not finite become null."""
-        if self.path is None:
-            return
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self.path, "x", encoding="utf-8")  # noqa: SIM115
-        line = {"kind": kind, **finite(fields, digits=4)}
-        self._file.write(json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file; nothing more is written."""
-        if self._file is not None:
-            self._file.close()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 class Diary:
-    """The log and the messages of a mission; times count from its beginning.
+    """The log and the messages of a mission; times count from its beginning, and without a path no log is kept.
 
     A full disk or a console that has gone must not keep drones in the air: errors end here.
     """
 
-    def __init__(self, log: FlightLog, say: Callable[[str], None], clock: Clock):
-        self._log, self._say, self._clock, self._begun = log, say, clock, clock.now()
+    def __init__(self, path: Path | None, say: Callable[[str], None], clock: Clock):
+        self._path, self._say, self._clock, self._begun = path, say, clock, clock.now()
+        self._file: TextIO | None = None
         self._noted: set[str] = set()
 
     def say(self, words: str) -> None:
@@ -66,12 +40,25 @@ class Diary:
             self._say(words)
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Write a line of the log."""
+        """Write a line of the log; arrays become lists, and numbers that are not finite become null."""
+        if self._path is None:
+            return
+        line = finite({"kind": kind, "t": self._clock.now() - self._begun, **fields}, digits=4)
         try:
-            self._log.write(kind, t=self._clock.now() - self._begun, **fields)
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = open(self._path, "x", encoding="utf-8")  # noqa: SIM115
+            self._file.write(json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n")
+            self._file.flush()
         except Exception as error:
             if self._is_new(words := f"the log cannot be written: {in_words(error)}"):
                 self.say(words)
+
+    def close(self) -> None:
+        """Close the log; nothing more is written."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # a disk that is full, which was said before
+                self._file.close()
 
     def event(self, words: str, **fields: Any) -> None:
         """Write down something that happened, and tell people."""

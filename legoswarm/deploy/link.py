@@ -39,6 +39,15 @@ class Pose:
     velocity: Float[np.ndarray, "3"]  # m/s
 
 
+@runtime_checkable
+class Positions(Protocol):
+    """Where positions come from: the drones' own estimators, or motion capture."""
+
+    def pose(self, name: str) -> Pose | None:
+        """Return the newest pose of a drone at once, or None before the first."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class DroneState(Pose):
     """What a drone says of itself: its own estimate, and how it does."""

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from legoswarm.deploy.flightlog import Diary
-from legoswarm.deploy.link import CLOSE_HEIGHT
-from legoswarm.deploy.plan import Clock, Drone, Plan, Status
+from legoswarm.deploy.link import CLOSE_HEIGHT, Positions
+from legoswarm.deploy.plan import Clock, Drone, Status
 from legoswarm.deploy.preflight import BROKEN
-from legoswarm.deploy.safety import Memory, Obstacles, Plane, Reason, Rules, Sighting, apply_rules
-from legoswarm.deploy.units import Positions
+from legoswarm.deploy.safety import Plane, Reason, Rules, Sighting, Verdict, apply_rules
+from legoswarm.deploy.setting import Setting
 
 DEAD_SECONDS = 0.4  # a position that is older: the drone has failed
 GONE_SECONDS = 8.0  # a failed drone that says nothing is on the ground by then
@@ -49,25 +49,19 @@ class Squad:
     """All drones of a mission; arrays have a row for each of them."""
 
     def __init__(
-        self,
-        drones: Sequence[Drone],
-        plan: Plan,
-        obstacles: Obstacles,
-        positions: Positions | None,
-        clock: Clock,
-        diary: Diary,
+        self, drones: Sequence[Drone], setting: Setting, positions: Positions | None, clock: Clock, diary: Diary
     ):
+        plan = setting.plan
         heights = {"pursuer": plan.pursuer_height, "evader": plan.evader_height}
         self.members = [Member(drone, heights[drone.role]) for drone in drones]
         self.position: Float[np.ndarray, "drones 3"] = np.zeros((len(drones), 3))
         self.velocity: Plane = np.zeros((len(drones), 2))
         self.age: Float[np.ndarray, " drones"] = np.full(len(drones), np.inf)
         self._received = np.full(len(drones), -np.inf)
-        self._plan, self._obstacles, self._positions = plan, obstacles, positions
+        self._plan, self._obstacles, self._positions = plan, setting.obstacles, positions
         self._clock, self._diary = clock, diary
-        self._memory = Memory.start(clock.now(), (len(drones),))
-        self._wanted = self._setpoint = np.zeros((len(drones), 2))
-        self._reasons = np.zeros(len(drones), int)
+        self._verdict = Verdict.start(clock.now(), (len(drones),))
+        self._wanted = np.zeros((len(drones), 2))
 
     @property
     def plane(self) -> Plane:
@@ -116,17 +110,15 @@ class Squad:
             velocity=self.velocity,
             age=self.age,
             wanted=self._wanted,
-            setpoint=self._setpoint,
-            reasons=self._reasons.tolist(),
+            setpoint=self._verdict.velocity,
+            reasons=self._verdict.reasons.tolist(),
         )
 
     def command(self, wanted: Plane, rules: Rules) -> None:
         """Fly these velocities, m/s, as far as the rules allow."""
-        now = self._clock.now()
         sighting = Sighting(self.position, self.velocity, self.age, self.steered, self.flying)
-        verdict = apply_rules(rules, wanted, sighting, self._obstacles, self._memory, now)
-        self._memory, self._reasons = verdict.memory, verdict.reasons
-        self._wanted, self._setpoint = wanted, verdict.velocity
+        self._wanted, now = wanted, self._clock.now()
+        verdict = self._verdict = apply_rules(rules, wanted, sighting, self._obstacles, self._verdict, now)
         for at, member in enumerate(self.members):
             if member.steered:
                 self.set_status(member, Status.PAUSED if verdict.reasons[at] & Reason.PAUSE else Status.OK)
@@ -147,7 +139,7 @@ class Squad:
             return f"it has said nothing for {DEAD_SECONDS:g} s"
         if state.health & BROKEN:
             return f"it does not fly any more ({(state.health & BROKEN).name})"
-        if self._reasons[at] & Reason.OUTSIDE:
+        if self._verdict.reasons[at] & Reason.OUTSIDE:
             return "it has left the fence"
         if state.battery >= self._plan.battery_low:
             member.low_since = None

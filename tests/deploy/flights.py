@@ -72,7 +72,7 @@ class Scenario:
 
     def __init__(self, *, policy=None, starts=STARTS, obstacles=OBSTACLES, setting=None, faults=None, **how):
         plan = how.pop("plan", SHORT)
-        setting = setting or Setting()
+        setting = dataclasses.replace(setting or Setting(), plan=plan, centres=obstacles)
         self.world = World(["cf1", "cf2", "cf3"], PointMass(np.array(starts, float)), tick=TICK)
         for drone, changes in (faults or {}).items():
             self.world.drones[drone].inject(**changes)
@@ -81,10 +81,7 @@ class Scenario:
         self.mission = Mission(
             [Drone(*each) for each in zip(self.links, setting.roles, starts, strict=True)],
             self.policy,
-            setting.chase(obstacles),
-            setting.physical(obstacles),
-            rules=setting.rules,
-            plan=plan,
+            setting,
             clock=self.world,
             **how,
         )
