@@ -76,17 +76,10 @@ class Dongle:
         """Choose a drone."""
         self._address = address[-1]
 
-    def set_channel(self, channel: int) -> None:
-        """Do nothing, because all drones hear every channel."""
+    def close(self, *_: int) -> None:
+        """Do nothing, as all drones hear every channel and rate, the driver tries again, and nothing is held."""
 
-    def set_data_rate(self, datarate: int) -> None:
-        """Do nothing, because all drones hear every rate."""
-
-    def set_arc(self, arc: int) -> None:
-        """Do nothing, because the driver tries again, not the dongle."""
-
-    def close(self) -> None:
-        """Do nothing, because there is nothing to give back."""
+    set_channel = set_data_rate = set_arc = close
 
     def send_packet(self, data: Iterable[int]) -> Acknowledgement:
         """Carry a packet over and bring one back, unless the air loses either; a mute or deaf drone does not answer."""

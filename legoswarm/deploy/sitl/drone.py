@@ -225,7 +225,9 @@ class SimulatedDrone:
         self._watch(now, seconds)
         controller = int(self.parameters.values["stabilizer.controller"])
         target = self.commander.target(now, self._height, self.estimate, controller)
-        self._log(now)
+        for raw in self._blocks.packets(now, self._measurements):
+            if not self._is_lost():
+                self._send(raw, now)
         if self.faults.dead:
             return OFF
         velocity = rotate(target.velocity - np.array(self.faults.drift), -self._turned)
@@ -279,13 +281,6 @@ class SimulatedDrone:
             "cut_offs": [dataclasses.asdict(cut_off) for cut_off in record.cut_offs],
             "events": [list(event) for event in record.events],
         }
-
-    def _log(self, now: float) -> None:
-        """Send the log blocks that are due."""
-        if self._blocks.due(now):
-            for raw in self._blocks.packets(now, self._measurements(now)):
-                if not self._is_lost():
-                    self._send(raw, now)
 
     def _measurements(self, now: float) -> dict[str, int | float]:
         """Return the values of the log variables, in the order of LOG."""

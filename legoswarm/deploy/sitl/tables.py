@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from legoswarm.deploy.sitl import crtp
 
@@ -110,15 +110,11 @@ class LogBlocks:
         self._blocks[at] = block
         return 0
 
-    def due(self, now: float) -> bool:
-        """Return whether a block is to be sent."""
-        return any(block.period and now >= block.due - _EARLY for block in self._blocks.values())
-
-    def packets(self, now: float, values: Mapping[str, int | float]) -> Iterator[bytes]:
-        """Yield the packets of the blocks that are to be sent, with these values."""
-        for at, block in self._blocks.items():
-            if not block.period or now < block.due - _EARLY:
-                continue
+    def packets(self, now: float, measure: Callable[[float], Mapping[str, int | float]]) -> Iterator[bytes]:
+        """Yield the packets of the blocks that are to be sent; what they hold is measured if there are any."""
+        due = {at: block for at, block in self._blocks.items() if block.period and now >= block.due - _EARLY}
+        values = measure(now) if due else {}
+        for at, block in due.items():
             block.due = max(block.due, now - block.period) + block.period
             data = b"".join(
                 struct.pack("<" + crtp.LOG_FORMATS[kind], values[self.contents.entries[variable][0]])
