@@ -44,11 +44,11 @@ class CflibLink(Link):
     since it stops the motors first.
     """
 
-    def __init__(self, name: str, uri: str, rate: float | None = None):
-        _cflib()  # refuses before a flight has begun and files of it are written
+    def __init__(self, name: str, uri: str):
+        load_cflib()  # refuses before a flight has begun and files of it are written
         self.name = name
         self.uri = uri
-        self._period = 1 / (rate or (UDP_RATE if uri.startswith("udp:") else RADIO_RATE))
+        self._period = 1 / (UDP_RATE if uri.startswith("udp:") else RADIO_RATE)
         self._cf: Any = None
         self._thread: threading.Thread | None = None
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -113,9 +113,9 @@ class CflibLink(Link):
         return self._cf is not None and self._cf.link is not None
 
     def _let_go(self) -> None:
-        self._closing.set()
-        self._jobs.put(lambda: None)
         if self._thread is not None:
+            self._closing.set()
+            self._jobs.put(lambda: None)
             self._thread.join(CLOSE_SECONDS)
 
     # The drone's own thread
@@ -144,7 +144,7 @@ class CflibLink(Link):
             self._stream()
 
     def _connect(self) -> None:
-        cflib = _cflib()
+        cflib = load_cflib()
         cf = self._cf = cflib.crazyflie.Crazyflie(rw_cache=None if self.uri.startswith("udp:") else _cache())
         # It would ping from a thread that keeps the process from ending.
         cf.link_statistics.start = lambda: None
@@ -288,7 +288,7 @@ class _Setpoint(NamedTuple):
     height: float | None = None
 
 
-def _cflib() -> Any:
+def load_cflib() -> Any:
     """Import Bitcraze's library and start its drivers; it logs nothing unless somebody has asked for its log."""
     try:
         import cflib.crazyflie

@@ -110,7 +110,7 @@ def compare_flights(
     episodes: int = 400,
     seed: int = 0,
     jobs: int = 1,
-    progress: Callable[[int], None] | None = None,
+    say: Callable[[str], None] = lambda words: None,
 ) -> dict[str, Any]:
     """Return means of both sides over many starts, and 95 % intervals of their mean differences (flown - plain)."""
     if episodes < 2:
@@ -121,8 +121,8 @@ def compare_flights(
     with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         for row in pool.map(work, seeds) if jobs > 1 else map(work, seeds):
             rows.append(row)
-            if progress is not None:
-                progress(len(rows))
+            if len(rows) % 20 == 0:
+                say(f"{len(rows)} of {episodes} episodes")
     plain, flown = ({name: np.array([row[side][name] for row in rows]) for name in rows[0][0]} for side in (0, 1))
     gaps = {name: flown[name] - plain[name] for name in plain}
     sides = {"plain": plain, "flown": flown, "difference": gaps}

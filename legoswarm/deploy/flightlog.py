@@ -104,13 +104,7 @@ def read_flight(path: str | Path) -> Flight:
     """Read a log; one that breaks off in its last line is read up to there."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise FileError(f"{path} does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path} cannot be read: {error}") from None
-    lines = text.split("\n")[:-1]  # what follows the last line break is no whole line
-    try:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]  # what follows the last line break is no whole line
         rows = [json.loads(line) for line in lines]
         by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in ("tick", "step", "event", "end")}
         about = rows[0]
@@ -132,5 +126,9 @@ def read_flight(path: str | Path) -> Flight:
             tuple(by_kind["event"]),
             by_kind["end"][-1] if by_kind["end"] else None,
         )
+    except FileNotFoundError:
+        raise FileError(f"{path} does not exist") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path} cannot be read: {error}") from None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise FileError(f"{path} is not a flight log, or damaged: {error}") from None

@@ -165,12 +165,7 @@ def statistics(
     if out.suffix != ".json":
         raise ValueError(f"statistics are written into a .json file, not {out}")
     runtime, setting = _prepare(policy, setting)
-
-    def progress(done: int) -> None:
-        if done % 20 == 0:
-            say(f"{done} of {episodes} episodes")
-
-    compared = compare_flights(policy, setting, plant=plant, episodes=episodes, seed=seed, jobs=jobs, progress=progress)
+    compared = compare_flights(policy, setting, plant=plant, episodes=episodes, seed=seed, jobs=jobs, say=say)
     result = {
         "command": command,
         "policy": policy,

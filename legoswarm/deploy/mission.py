@@ -93,7 +93,7 @@ class Mission:
             {member.name: member.failure for member in members if member.failure},
             tuple(self._captures),
             np.array(self._track).reshape(-1, len(members), 2),
-            {member.name: member.drone.link.longest_interval for member in members},
+            {member.name: member.link.longest_interval for member in members},
         )
         self._diary.write("end", **outcome.to_json())
         self._diary.close()
@@ -123,10 +123,11 @@ class Mission:
 
     def _take_off(self) -> None:
         self._enter(Stage.TAKEOFF)
+        heights = [member.height for member in self.squad.members]
         for member in self.squad.members:
-            member.drone.link.take_off(member.height, self.plan.take_off_seconds)
+            member.link.take_off(member.height, self.plan.take_off_seconds)
         self._wait(
-            lambda: np.abs(self.squad.position[:, 2] - self.squad.heights) < 0.15,
+            lambda: np.abs(self.squad.position[:, 2] - heights) < 0.15,
             self.plan.take_off_seconds + 3.0,
             "did not reach its height",
         )
@@ -272,8 +273,7 @@ class Mission:
         self._diary.say(stage.value)
 
     def _write_about(self) -> None:
-        setting = self.setting
-        chase = {name: getattr(setting, name) for name in ("scale", "stretch", "protocol")}
+        setting, fence = self.setting, self.rules.soft_fence
         self._diary.write(
             "flight",
             format=LOG_FORMAT,
@@ -281,7 +281,7 @@ class Mission:
             roles=list(self.setting.roles),
             starts=[drone.start for drone in self.drones],
             obstacles=[{"centre": centre, "radius": setting.obstacle_radius} for centre in setting.centres],
-            chase={**chase, "fence": self.rules.soft_fence},
+            chase={**{name: getattr(setting, name) for name in ("scale", "stretch", "protocol")}, "fence": fence},
             capture=self.setting.capture_distance,
             rules=dataclasses.asdict(self.rules),
             plan=dataclasses.asdict(self.plan),

@@ -42,7 +42,7 @@ class Status(enum.Enum):
     LANDED = "landed"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Drone:
     """A drone of the mission and where it stands before take-off."""
 

@@ -26,6 +26,7 @@ from legoswarm.tasks.worlds.particles import DT, Bodies, advance
 from legoswarm.tasks.worlds.protocol import find_protocol
 
 ROLES = ("pursuer", "evader")
+ANCHOR, CORRECTION = 0.15, 2.0  # m, 1/s: how far drones may be from virtual ones, and how fast they come back
 
 
 @runtime_checkable
@@ -146,32 +147,24 @@ class Reference:
         return Reference(time, position, position, np.zeros_like(position))
 
     def follow(
-        self,
-        setting: Setting,
-        action: Plane,
-        measured: tuple[Plane, Plane],
-        free: Mask,
-        present: Mask,
-        time: float,
-        *,
-        anchor: float = 0.15,
+        self, setting: Setting, action: Plane, measured: tuple[Plane, Plane], free: Mask, present: Mask, time: float
     ) -> Reference:
         """Return the next step, under the policy's actions.
 
-        Virtual drones that are farther than `anchor` from the measured positions start from the measured positions
+        Virtual drones that are farther than ANCHOR from the measured positions start from the measured positions
         and velocities instead; those that are not free stand where they were measured.
         """
         position, velocity = measured
-        off = np.linalg.norm(self.position - position, axis=-1) > anchor
+        off = np.linalg.norm(self.position - position, axis=-1) > ANCHOR
         start = np.where((off | ~free)[:, None], position, self.position)
         speed = np.where(off[:, None], velocity, self.velocity)
         return Reference(time, start, *setting.step(start, speed, action, free, present))
 
-    def velocities(self, setting: Setting, measured: Plane, time: float, *, correction: float = 2.0) -> Plane:
-        """Return what to fly now: the virtual velocity and `correction` times the distance to the virtual drone."""
+    def velocities(self, setting: Setting, measured: Plane, time: float) -> Plane:
+        """Return what to fly now: the virtual velocity and CORRECTION times the distance to the virtual drone."""
         share = min(max((time - self.begun) / setting.period, 0.0), 1.0)
         along = self.position - self.start
-        return along / setting.period + correction * (self.start + share * along - measured)
+        return along / setting.period + CORRECTION * (self.start + share * along - measured)
 
 
 def draw_obstacles(setting: Setting, count: int, rng: np.random.Generator) -> Float[np.ndarray, "obstacles 2"]:

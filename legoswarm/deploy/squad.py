@@ -21,11 +21,10 @@ LOW_SECONDS = 2.0  # how long a battery must be low: it sags when motors pull
 
 
 @dataclasses.dataclass
-class Member:
+class Member(Drone):
     """A drone of the squad and its condition."""
 
-    drone: Drone
-    height: float  # m, where it flies
+    height: float = 0.0  # m, where it flies
     status: Status = Status.OK
     failure: str | None = None  # why it is not steered any more
     failed_at: float = 0.0
@@ -33,11 +32,6 @@ class Member:
     lands: bool = False  # it is to land,
     told: bool = False  # and it has been told so
     low_since: float | None = None  # the battery
-
-    @property
-    def name(self) -> str:
-        """Return the name of the drone."""
-        return self.drone.name
 
     @property
     def steered(self) -> bool:
@@ -53,7 +47,7 @@ class Squad:
     ):
         plan = setting.plan
         heights = {"pursuer": plan.pursuer_height, "evader": plan.evader_height}
-        self.members = [Member(drone, heights[drone.role]) for drone in drones]
+        self.members = [Member(**vars(drone), height=heights[drone.role]) for drone in drones]
         self.position: Float[np.ndarray, "drones 3"] = np.zeros((len(drones), 3))
         self.velocity: Plane = np.zeros((len(drones), 2))
         self.age: Float[np.ndarray, " drones"] = np.full(len(drones), np.inf)
@@ -67,11 +61,6 @@ class Squad:
     def plane(self) -> Plane:
         """Return the positions without heights."""
         return self.position[:, :2]
-
-    @property
-    def heights(self) -> Float[np.ndarray, " drones"]:
-        """Return the heights at which the drones are to fly."""
-        return np.array([member.height for member in self.members])
 
     @property
     def steered(self) -> Bool[np.ndarray, " drones"]:
@@ -93,7 +82,7 @@ class Squad:
     def look(self) -> None:
         """Read where all drones are; one that is not steered counts as standing still."""
         for at, member in enumerate(self.members):
-            pose = self._positions.pose(member.name) if self._positions else member.drone.link.state()
+            pose = self._positions.pose(member.name) if self._positions else member.link.state()
             if pose is not None and np.isfinite(pose.position).all() and np.isfinite(pose.velocity).all():
                 self._received[at] = pose.received
                 self.position[at] = pose.position
@@ -122,15 +111,15 @@ class Squad:
         for at, member in enumerate(self.members):
             if member.steered:
                 self.set_status(member, Status.PAUSED if verdict.reasons[at] & Reason.PAUSE else Status.OK)
-                member.drone.link.hover(verdict.velocity[at], member.height)
+                member.link.hover(verdict.velocity[at], member.height)
             elif member.hovers and not member.lands:
-                member.drone.link.hover(np.zeros(2), member.height)
+                member.link.hover(np.zeros(2), member.height)
         self.tell_to_land()
 
     def trouble(self, at: int) -> str | None:
         """Return what is wrong with a drone that cannot go on, or None."""
         member, now = self.members[at], self._clock.now()
-        link, state = member.drone.link, member.drone.link.state()
+        link, state = member.link, member.link.state()
         if (lost := link.lost()) is not None:
             return f"its link is lost ({lost})"
         if self.age[at] > DEAD_SECONDS:
@@ -160,7 +149,7 @@ class Squad:
         self.tell_to_land()
         if mode == "motors_off":
             with self._diary.noting(f"stopping the motors of {member.name}"):
-                member.drone.link.motors_off()
+                member.link.motors_off()
 
     def land(self) -> None:
         """Have all drones land that fly, also those that were told before and are still in the air."""
@@ -174,7 +163,7 @@ class Squad:
         for member in self.members:
             if member.lands and not member.told:
                 with self._diary.noting(f"landing {member.name}"):
-                    member.drone.link.land(self._plan.land_seconds)
+                    member.link.land(self._plan.land_seconds)
                     member.told = True
 
     def note_landed(self) -> None:

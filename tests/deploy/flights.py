@@ -101,7 +101,7 @@ def assert_safe(scenario, *, falls=(), silent=()):
     """
     for at, (drone, link) in enumerate(zip(scenario.world.drones, scenario.links, strict=True)):
         assert link.height < 0.05
-        cut_offs = [cut for cut in drone.commander.record.cut_offs if cut.height > 0.1]
+        cut_offs = [cut for cut in drone.commander.cut_offs if cut.height > 0.1]
         assert [cut.cause for cut in cut_offs] == (["stop setpoint"] if at in falls else [])
         assert (link.closed_at is None) == (at in silent)
         assert link.closed_at is None or link.closed_at < 0.1

@@ -53,16 +53,6 @@ class CutOff:
     cause: str
 
 
-@dataclasses.dataclass
-class Record:
-    """How the drone was treated, for tests and reports."""
-
-    setpoints: int = 0
-    largest_gap: float = 0.0  # s between setpoints of a stream, to its end
-    cut_offs: list[CutOff] = dataclasses.field(default_factory=list)
-    events: list[tuple[float, str]] = dataclasses.field(default_factory=list)
-
-
 @dataclasses.dataclass(frozen=True)
 class _Path:
     """A smooth path of the high-level commander: polynomials of degree 7, at rest in the end."""
@@ -92,12 +82,15 @@ class Commander:
     """One drone's commander; it decides on the target of the velocity loop."""
 
     def __init__(self) -> None:
-        self.record = Record()
+        self.setpoints = 0  # so many came
+        self.cut_offs: list[CutOff] = []
+        self.events: list[tuple[float, str]] = []
         self.locked = False
         self.tumbled = False
         self.motors = False
         self._setpoint: crtp.Motion | None = None
         self._stamp = -math.inf  # when it came
+        self._longest = 0.0  # s between setpoints of a stream, to its end
         self._streaming = False  # the host's setpoints come first
         self._levelled = False
         self._plan: _Path | None = None
@@ -113,7 +106,7 @@ class Commander:
             self.cut(now, height, "stop setpoint")
             return
         self._note_gap(now)
-        self.record.setpoints += 1
+        self.setpoints += 1
         self._setpoint, self._stamp, self._streaming, self._levelled = setpoint, now, True, False
         self._plan = None
         self.motors = self.can_fly
@@ -139,12 +132,12 @@ class Commander:
         """Stop the motors."""
         self._note_gap(now)
         if self.motors:
-            self.record.cut_offs.append(CutOff(now, height, cause))
+            self.cut_offs.append(CutOff(now, height, cause))
         self._setpoint, self._plan, self._streaming, self.motors = None, None, False, False
 
     def largest_gap(self, now: float) -> float:
         """Return the longest wait for a setpoint in the streams so far, one that still lasts included."""
-        return max(self.record.largest_gap, now - self._stamp if self._streaming else 0)
+        return max(self._longest, now - self._stamp if self._streaming else 0)
 
     def target(self, now: float, height: float, estimate: Estimate, controller: int = PID) -> Target:
         """Return what the velocity loop is to do now."""
@@ -156,27 +149,26 @@ class Commander:
         if age > FALL_AFTER:
             self.locked = True
             self.cut(now, height, "watchdog")
-            self.record.events.append((now, "locked"))
+            self.events.append((now, "locked"))
             return OFF
         target = _pursue(self._setpoint, estimate, controller)
         if age > LEVEL_AFTER:
             if not self._levelled:
                 self._levelled = True
-                self.record.events.append((now, "level"))
+                self.events.append((now, "level"))
             return dataclasses.replace(target, yaw_rate=0.0, mode=Mode.LEVEL)
         return target
 
     def _planned(self, plan: _Path, now: float, estimate: Estimate) -> Target:
         if plan.lands and now > plan.begun + plan.seconds:
             self._plan, self._setpoint, self._streaming, self.motors = None, None, False, False
-            self.record.events.append((now, "landed"))
+            self.events.append((now, "landed"))
             return OFF
         position, velocity = plan.at(now)
         return Target(velocity + _towards(position, estimate.position), _turn(plan.yaw, estimate.yaw), Mode.FLY)
 
     def _note_gap(self, now: float) -> None:
-        if self._streaming:
-            self.record.largest_gap = max(self.record.largest_gap, now - self._stamp)
+        self._longest = self.largest_gap(now)
 
 
 def _pursue(setpoint: crtp.Motion, estimate: Estimate, controller: int) -> Target:

@@ -60,10 +60,8 @@ class Crazyflow:
         self._see((places, zeros, zeros[..., 0]))
 
     def _see(self, seen: tuple[Any, Any, Any]) -> None:
-        position, velocity, yaw = (np.asarray(values, float) for values in seen)
-        self.position = position.reshape(*self._shape, 3)
-        self.velocity = velocity.reshape(*self._shape, 3)
-        self.yaw = yaw.reshape(self._shape)
+        arrays = (np.asarray(values, float) for values in seen)
+        self.position, self.velocity, self.yaw = (each.reshape(*self._shape, *each.shape[2:]) for each in arrays)
 
 
 @functools.cache

@@ -36,11 +36,6 @@ def split(raw: bytes) -> tuple[int, int, bytes]:
     return raw[0] >> 4, raw[0] & 3, raw[1:]
 
 
-def log_packet(block: int, milliseconds: int, data: bytes) -> bytes:
-    """Return the packet with the values of a log block."""
-    return packet(5, 2, bytes([block]) + (milliseconds & 0xFFFFFF).to_bytes(3, "little") + data)
-
-
 @dataclasses.dataclass(frozen=True)
 class Contents:
     """A table of contents: the names and types of log variables or parameters; an id is a place in it."""

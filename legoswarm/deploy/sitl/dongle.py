@@ -15,7 +15,7 @@ from unittest import mock
 
 import numpy as np
 
-from legoswarm.deploy.link import LinkError
+from legoswarm.deploy.cflib_link import load_cflib
 from legoswarm.deploy.sitl.drone import SimulatedDrone
 from legoswarm.deploy.sitl.endpoint import Endpoint
 
@@ -101,10 +101,9 @@ _ONE_AT_A_TIME = threading.Lock()
 @contextlib.contextmanager
 def radio(endpoint: Endpoint, loss: float = 0.0, seed: int = 0) -> Iterator[list[str]]:
     """Put the stand-in in the place of cflib's Crazyradio; yield the drones' radio URIs."""
-    try:
-        import cflib.crtp.radiodriver as driver
-    except ImportError:
-        raise LinkError("flying needs cflib, which is not here: pip install 'legoswarm[fly]'") from None
+    load_cflib()
+    from cflib.crtp import radiodriver as driver
+
     dongle = Dongle(endpoint, loss, seed)
     with (
         _ONE_AT_A_TIME,

@@ -43,8 +43,6 @@ PARAMETERS = crtp.Contents(
         ("deck.bcFlow2", 0x08 | crtp.READ_ONLY),
     ),
 )
-
-
 START_VALUES = {"stabilizer.controller": PID, "stabilizer.estimator": 2, "commander.enHighLevel": 1, "deck.bcFlow2": 1}
 
 
@@ -136,10 +134,8 @@ class SimulatedDrone:
                 self._send(self._blocks.order(data, now), now)
             case 4, 0 if data[:1] == b"\1":
                 self._send(crtp.packet(4, 0, b"\1\0"), now)
-            case 2, 1:
-                self._send(self.parameters.read(data), now)
-            case 2, 2:
-                self._write(data, now)
+            case 2, 1 | 2:
+                self._parameter(channel, data, now)
             case 3, 0 if data[12:14] == b"\0\0":  # no thrust
                 self.commander.cut(now, self._height, "RPYT 0")
             case 7, 0:
@@ -157,8 +153,8 @@ class SimulatedDrone:
             case 6, _:
                 self._locate(channel, data, now)
 
-    def _write(self, data: bytes, now: float) -> None:
-        name, reply = self.parameters.write(data)
+    def _parameter(self, channel: int, data: bytes, now: float) -> None:
+        name, reply = self.parameters.answer(channel, data)
         if name == "kalman.resetEstimation" and self.parameters.values[name]:
             self._restart(now)
         self._send(reply, now)
@@ -272,14 +268,14 @@ class SimulatedDrone:
 
     def report(self, now: float) -> dict[str, Any]:
         """Report how the drone was treated so far."""
-        record = self.commander.record
+        commander = self.commander
         return {
-            "motors": self.commander.motors,
-            "locked": self.commander.locked,
-            "setpoints": record.setpoints,
-            "largest_gap": round(self.commander.largest_gap(now), 4),
-            "cut_offs": [dataclasses.asdict(cut_off) for cut_off in record.cut_offs],
-            "events": [list(event) for event in record.events],
+            "motors": commander.motors,
+            "locked": commander.locked,
+            "setpoints": commander.setpoints,
+            "largest_gap": round(commander.largest_gap(now), 4),
+            "cut_offs": [dataclasses.asdict(cut_off) for cut_off in commander.cut_offs],
+            "events": [list(event) for event in commander.events],
         }
 
     def _measurements(self, now: float) -> dict[str, int | float]:

@@ -41,13 +41,14 @@ class Endpoint(contextlib.AbstractContextManager["Endpoint"]):
         self._due = time.monotonic()  # the next tick, in the world's time
         self._behind = 0.0  # s by which the world's time is behind the machine's
         self._stall = 0.0  # s, the longest time for which it stood still
+        self._ports = contextlib.ExitStack()
         for at in range(len(places)):
-            self._sockets.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            self._sockets.append(self._ports.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
             self._sockets[at].setblocking(False)
             try:
                 self._sockets[at].bind(("127.0.0.1", port + at if port else 0))
             except OSError as error:
-                self._close_sockets()
+                self._ports.close()
                 raise ValueError(f"the UDP port {port + at} is not free: {error.strerror}") from None
         self._thread = threading.Thread(target=self._run, name="sitl-endpoint", daemon=True)
         self._thread.start()
@@ -78,14 +79,10 @@ class Endpoint(contextlib.AbstractContextManager["Endpoint"]):
         """End the world and free its ports."""
         self._stop.set()
         self._thread.join()
-        self._close_sockets()
+        self._ports.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _close_sockets(self) -> None:
-        for sock in self._sockets:
-            sock.close()
 
     def _run(self) -> None:
         come_first()  # a drone's own computer does nothing else either
@@ -108,7 +105,10 @@ class Endpoint(contextlib.AbstractContextManager["Endpoint"]):
                     self._stall = max(self._stall, late)
                 now = self.now()
                 while self._due <= now:
-                    self._tick(self._due)
+                    with self.lock:
+                        move_on(self.drones, self.plant, self._due, TICK)
+                    for at in range(len(self.drones)):
+                        self._flush(at)
                     self._due += TICK
 
     def _receive(self, at: int) -> None:
@@ -126,13 +126,6 @@ class Endpoint(contextlib.AbstractContextManager["Endpoint"]):
             self._peers[at] = peer
             with self.lock:
                 drone.receive(raw, self.now())
-            self._flush(at)
-
-    def _tick(self, now: float) -> None:
-        """Move the world on by one tick."""
-        with self.lock:
-            move_on(self.drones, self.plant, now, TICK)
-        for at in range(len(self.drones)):
             self._flush(at)
 
     def _flush(self, at: int) -> None:
