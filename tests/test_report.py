@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from legoswarm.files import FileError
-from legoswarm.policies.networks.team import decide
-from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN
+from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, judge
 from legoswarm.studies.markdown import BEGIN, END, MADE, MARK, write_markdown
 from legoswarm.studies.report import make_page, write_report
 from legoswarm.studies.results import Results
@@ -85,7 +84,7 @@ def results():
 
 
 def verdicts(results):
-    return {claim.text: decide(claim, results) for claim in CLAIMS}
+    return {claim.text: judge(claim, results) for claim in CLAIMS}
 
 
 def test_claims_are_decided_from_disjoint_intervals(results):
@@ -189,7 +188,7 @@ def test_a_planar_segnn_stands_in_for_claims_alone(results):
     results.parts["generalization"]["mappo-6"] = made(
         "generalization", "mappo-6", label="mappo", rows=seeds(-300.0, agents=6)
     )
-    verdict, evidence = decide(claim, results)
+    verdict, evidence = judge(claim, results)
     assert verdict == OPEN
     assert evidence.startswith("segnn in its planar form; mappo at agents 6 -300.0")
     assert not len(results.values("generalization", "segnn", "return_2c"))
@@ -202,7 +201,7 @@ def test_mappo_degrades_if_it_does_on_both_sides(results):
         sides = {"left": -40.0, "right": -70.0, "uniform": anywhere}
         rows = [row for side, mean in sides.items() for row in seeds(mean, start=side)]
         results.parts["ood"] = {"mappo": made("ood", "mappo", rows=rows)}
-        assert decide(claim, results)[0] == verdict
+        assert judge(claim, results)[0] == verdict
 
 
 def test_a_seed_without_a_number_is_left_out_of_curves(results):

@@ -179,9 +179,9 @@ def times(results: Results) -> str:
 def claims(results: Results) -> str:
     """Return the paper's claims and what the results say of each."""
     found = [(claim, judge(claim, results)[0]) for claim in CLAIMS]
-    holds, fails, unjudged = (sum(one == verdict for _, one in found) for verdict in (HOLDS, FAILS, OPEN))
+    holds, fails, undecided = (sum(one == verdict for _, one in found) for verdict in (HOLDS, FAILS, OPEN))
     rows = [[claim.text, f"**{verdict}**" if verdict == FAILS else verdict, claim.study] for claim, verdict in found]
-    facts = f"Of {len(found)} claims {holds} hold, {fails} do not hold and {unjudged} are not judged."
+    facts = f"Of {len(found)} claims {holds} hold, {fails} do not hold and {undecided} are not decided."
     return f"{facts}\n\n{_lines([['claim of the paper', 'here', 'study'], *rows])}"
 
 
