@@ -68,7 +68,7 @@ def tag_parts(scale: Scale) -> Iterable[Part]:
 
 
 def meetings(scale: Scale) -> Iterable[Part]:
-    """Let pursuers of three methods meet evaders of each, with LEGO's early pursuers and those of the paper's critic."""
+    """Let pursuers of three methods meet evaders of each; add LEGO's early ones and those of the paper's critic."""
     three = ("lego", "mappo", "pic")
     for one in three:
         for other in three:
