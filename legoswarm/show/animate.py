@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,6 +27,7 @@ from legoswarm.show.draw import (
     GREY,
     INK,
     STILLS,
+    Paths,
     add_legend,
     colours,
     draw_trajectories,
@@ -44,7 +45,6 @@ WIDTH = 5.0  # inches
 ACTION = "#A3005A"
 DASHED = (0, (2, 1.2))
 Update = Callable[[int], object]  # moves artists to a step
-Paths: TypeAlias = Float[np.ndarray, "time entities 2"]
 
 
 def animate(
@@ -110,7 +110,7 @@ def _writer(suffix: str, fps: int) -> AbstractMovieWriter:
 
 
 class _Backdrop(Artist):
-    """Pixels that were drawn before."""
+    """Holds pixels that were drawn before."""
 
     def __init__(self, figure: Figure):
         super().__init__()
@@ -127,7 +127,7 @@ class _Backdrop(Artist):
 def _stage(
     task: Task, positions: Paths, title: str, columns: list[str], axes: bool, arrows: bool
 ) -> tuple[Figure, Axes]:
-    """Title, legend, panel and named columns for numbers, from top to bottom.
+    """Place title, legend, panel and named columns for numbers, from top to bottom.
 
     What stands still is drawn here, once: it is the backdrop of the figure and the panel that are returned.
     """
@@ -159,7 +159,7 @@ def _stage(
 
 
 def _bodies(panel: Axes, task: Task, positions: Paths) -> Update:
-    """Circles; smaller ones lie above larger ones, and agents are translucent."""
+    """Draw circles; smaller ones lie above larger ones, and agents are translucent."""
     palette, agents = colours(task.layout), task.layout.agents
     circles = [
         Circle(
@@ -184,7 +184,7 @@ def _bodies(panel: Axes, task: Task, positions: Paths) -> Update:
 
 
 def _trails(panel: Axes, task: Task, positions: Paths, trail: int) -> Update:
-    """The last `trail` steps of each agent, fading with age."""
+    """Draw the last `trail` steps of each agent, fading with age."""
     agents, palette = task.layout.agents, colours(task.layout)
     fade = np.linspace(0.7, 0.0, trail, endpoint=False)
     roles = entity_roles(task.layout)[:agents]
@@ -200,7 +200,7 @@ def _trails(panel: Axes, task: Task, positions: Paths, trail: int) -> Update:
 
 
 def _frames(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) -> Update:
-    """Each agent's R = [x y]: the first axis solid, the second dashed."""
+    """Draw each agent's R = [x y]: the first axis solid, the second dashed."""
     roles, agents = task.layout.controlled_roles, task.layout.agents
     rotation = np.concatenate([trajectory.decisions[role].frame.rotation for role in roles], axis=1)
     length = np.asarray(task.radii)[:agents, None] + 0.02 * np.diff(panel.get_xlim())
@@ -219,7 +219,7 @@ def _frames(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) -
 
 
 def _actions(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) -> Update:
-    """Arrows as long as the action, up to a length that one action in twenty reaches."""
+    """Draw arrows as long as the action, up to a length that one action in twenty reaches."""
     agents = task.layout.agents
     there = np.isfinite(positions[:, :agents, 0])
     action = np.asarray(trajectory.actions, float)[: len(positions)]
@@ -248,7 +248,7 @@ def _actions(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) 
 
 
 def _running_figures(task: Task, trajectory: Trajectory) -> dict[str, Float[np.ndarray, " time"]]:
-    """The step and, before each step, the task's figures so far: the primary one and up to three others."""
+    """Return the step and, before each step, the task's figures so far: the primary one and up to three others."""
     time = np.arange(len(trajectory.alive))
     # Cut short as `play` cuts an episode that has ended: with zeros.
     history = [
@@ -261,7 +261,7 @@ def _running_figures(task: Task, trajectory: Trajectory) -> dict[str, Float[np.n
 
 
 def _texts(figure: Figure, numbers: dict[str, Float[np.ndarray, " time"]]) -> Update:
-    """One number in each column, without digits after the point where all are whole."""
+    """Write one number in each column, without digits after the point where all are whole."""
     digits = [0 if (values == np.round(values)).all() else 1 for values in numbers.values()]
     columns = list(zip(figure.texts, numbers.values(), digits, strict=True))
 
@@ -273,7 +273,7 @@ def _texts(figure: Figure, numbers: dict[str, Float[np.ndarray, " time"]]) -> Up
 
 
 def _without_icon_font(page: str) -> str:
-    """The page with characters on its buttons, where Matplotlib's icons would be fetched from the web."""
+    """Return the page with characters on its buttons, where Matplotlib's icons would be fetched from the web."""
     icons = {"minus": "-", "plus": "+", "fast-backward": "|&laquo;", "step-backward": "&lsaquo;"}
     icons |= {"play fa-flip-horizontal": "&#9664;", "pause": "||", "play": "&#9654;"}
     icons |= {"step-forward": "&rsaquo;", "fast-forward": "&raquo;|"}

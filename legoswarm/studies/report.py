@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,11 @@ import numpy as np
 
 from legoswarm.evaluate.statistics import area_under_curve, deviation, steps_to, summary
 from legoswarm.files import FileError, write_bytes
-from legoswarm.policies.policy import POLICIES
 from legoswarm.show import player
 from legoswarm.studies import paper, plots
 from legoswarm.studies.catalogue import STUDIES
 from legoswarm.studies.claims import CLAIMS, FAILS, GOALS, HOLDS, OPEN, Claim, judge
-from legoswarm.studies.failure import KINDS
-from legoswarm.studies.markdown import write_markdown
+from legoswarm.studies.markdown import TABLES, write_markdown
 from legoswarm.studies.paper import named
 from legoswarm.studies.results import Results
 from legoswarm.studies.run import make_workshop
@@ -48,7 +46,25 @@ OTHERS = (
 PLACES = ("agents", "pursuers", "evaders", "obstacles", "start", "limit", "engine", "failure")
 
 NOTHING = "&mdash;"  # in a cell
-BARS = "Means over seeds with their 95 % intervals; dots are seeds."
+CURVES = "Learning curves: means over seeds; bands are 95 % intervals of the mean."
+FIGURES: dict[str, tuple[Callable[[Results, str], bytes | None], str]] = {  # and their captions
+    **dict.fromkeys(("spread-3", "spread-6", "tag"), (plots.curves, CURVES)),
+    "algorithms": (plots.curves, f"{CURVES} Dashed: another algorithm than the paper's."),
+    "equivariance": (
+        plots.scenes,
+        "One scene and what symmetries make of it; arrows are actions, pursuers and evaders are numbered.",
+    ),
+    "head-to-head": (
+        plots.meetings,
+        "Pursuers of the first method against evaders of the second. Means over seeds with their 95 % intervals; dots "
+        "are seeds.",
+    ),
+    "agent-failure": (
+        plots.failures,
+        "Without failure, with the failed pursuer kept where it stopped, and with it removed.",
+    ),
+    "beyond": (plots.sizes, "Return against team size, divided by the square of the size."),
+}
 PATHS = "One episode each, from a hollow marker to a filled one; below, the same as animations."
 
 Pictures = dict[str, bytes]
@@ -72,7 +88,7 @@ def write_report(folder: Path, out: Path, pictures: Path | None = None, tables: 
 
 
 def make_page(results: Results) -> tuple[str, Pictures]:
-    """The page and its figures by name."""
+    """Return the page and its figures by name."""
     pictures: Pictures = {}
     sections = [_section(results, name, pictures) for name in STUDIES]
     parts = [part for name in STUDIES for part in results.study(name)]
@@ -131,18 +147,19 @@ def _verdicts(claims: Sequence[Claim], results: Results) -> str:
 
 
 def _section(results: Results, name: str, pictures: Pictures) -> str:
-    """One study: its figures, its tables beside the paper's, all statistics, what is missing, and the command."""
+    """Return one study: its figures, its tables beside the paper's, all statistics, what is missing, the command."""
     pieces = [f'<h2 id="{name}">{name}</h2>', f"<p>{_text(STUDIES[name].about)}</p>"]
     parts = results.study(name)
     if not parts:
         return "\n".join([*pieces, "<p class='open'>not run yet</p>"])
-    if drawn := _figure(results, name):
-        pictures[name], caption = drawn
-        pieces.append(_image(pictures[name], name, caption))
+    draw, caption = FIGURES.get(name, (None, ""))
+    if draw is not None and (drawn := draw(results, name)):
+        pictures[name] = drawn
+        pieces.append(_image(drawn, name, caption))
     if records := _trajectories(results, name):
         title = f"{name}-trajectories"
-        pictures[title] = plots.trajectories(records)
-        pieces += [_image(pictures[title], title, PATHS), plots.animations(records)]
+        pictures[title], moving = plots.trajectories(records)
+        pieces += [_image(pictures[title], title, PATHS), moving]
     if name in SPECIAL:
         pieces.append(SPECIAL[name](results))
     if rows := _statistics(results, name):
@@ -155,34 +172,10 @@ def _section(results: Results, name: str, pictures: Pictures) -> str:
 
 
 def _missing(results: Results, study: str) -> list[str]:
-    """The parts of a study, at the scale at which it was run, that are not there."""
+    """Return the parts of a study, at the scale at which it was run, that are not there."""
     done = results.parts[study]
     scale = next(iter(done.values()))["scale"]
     return [part.name for part in make_workshop(scale).parts(study) if part.name not in done]
-
-
-def _figure(results: Results, name: str) -> tuple[bytes, str] | None:
-    """The figure of a study, if it has one, and its caption."""
-    caption, data = "", None
-    if name in ("spread-3", "spread-6", "tag"):
-        data = plots.curves(results, name)
-        caption = "Learning curves: means over seeds; bands are 95 % intervals of the mean."
-    elif name == "equivariance":
-        data = plots.scenes(results.study(name)[0])
-        caption = "One scene and what symmetries make of it; arrows are actions, pursuers and evaders are numbered."
-    elif name == "head-to-head":
-        labels = [part["label"] for part in results.study(name)]
-        entries = [(named(label), results.values(name, label, "pursuer_return")) for label in labels]
-        data = plots.bars(entries, "a pursuer's return")
-        caption = f"Pursuers of the first method against evaders of the second. {BARS}"
-    elif name == "agent-failure":
-        entries = [(kind, results.values(name, "lego", "captures_after", failure=kind)) for kind in KINDS]
-        data = plots.bars(entries, "touching pair-steps after step 30")
-        caption = "Without failure, with the failed pursuer kept where it stopped, and with it removed."
-    elif name == "beyond":
-        data = plots.sizes(results, name)
-        caption = "Return against team size, divided by the square of the size."
-    return None if data is None else (data, caption)
 
 
 def _trajectories(results: Results, name: str) -> list[dict[str, Any]]:
@@ -193,33 +186,23 @@ def _trajectories(results: Results, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def _beside(
-    study: str, column: str, table: Mapping[str, Mapping[Any, paper.Cell]], figure: str
-) -> Callable[[Results], str]:
-    """A table of the paper with this implementation's figures above the paper's."""
+def _beside(*names: str) -> Callable[[Results], str]:
+    """Return what makes tables of this implementation's returns, counted in both ways, above the paper's."""
+    tables = [TABLES[name]._replace(figure=figure) for name in names for figure in ("return_2c", "return_1c")]
 
     def show(results: Results) -> str:
-        places = list(dict.fromkeys([*next(iter(table.values())), *_found(results, study, column)]))
-        places = sorted(places) if column == "agents" else places
-        labels = [*table, *(label for label in _labels(results, study) if label not in table)]
-        rows = []
-        for label in labels:
-            cells = []
-            for place in places:
-                values = results.values(study, label, figure, **{column: place})
-                printed = table.get(label, {}).get(place)
-                cells.append(f"{_spread(values)}<br><span class='paper'>{_cell(printed)}</span>")
-            rows.append([_text(named(label)), *cells])
-        note = f"{figure}: mean ± standard deviation over seeds; below, in grey, the paper's."
-        head = [f"{place} agents" if column == "agents" else str(place) for place in places]
-        return f"<p>{_text(note)}</p>" + _table(["", *head], rows)
+        pieces = []
+        for table in tables:
+            note = f"{table.figure}, {table.title}: mean ± standard deviation over seeds; below, in grey, the paper's."
+            rows = [
+                [_text(row.name), *(f"{_spread(values)}<br><span class='paper'>{_cell(row.printed.get(column))}</span>"
+                                    for column, values in zip(table.columns, table.values(results, row), strict=True))]
+                for row in table.rows
+            ]  # fmt: skip
+            pieces += [f"<p>{_text(note)}</p>", _table(["", *table.heads], rows)]
+        return "".join(pieces)
 
     return show
-
-
-def _both_returns(study: str, column: str, table: Mapping[str, Mapping[Any, paper.Cell]]) -> Callable[[Results], str]:
-    tables = [_beside(study, column, table, figure) for figure in ("return_2c", "return_1c")]
-    return lambda results: "".join(show(results) for show in tables)
 
 
 def _times(results: Results) -> str:
@@ -236,19 +219,16 @@ def _times(results: Results) -> str:
 
 
 def _efficiency(study: str) -> Callable[[Results], str]:
-    """Area under the curve and steps to a threshold."""
+    """Return what makes a table of the area under the curve and the steps to a threshold."""
 
     def show(results: Results) -> str:
         threshold, rows = paper.THRESHOLDS[study], []
-        for label in _labels(results, study):
-            curve = results.curve(study, label)
-            if curve is None:
-                continue
-            heights, reached = area_under_curve(*curve), steps_to(*curve, threshold)
-            share = np.isfinite(reached)
-            median = f"{np.median(reached):,.0f}" if np.isfinite(np.median(reached)) else "never"
-            rows.append([_text(named(label)), _spread(heights), median,
-                         f"{share.sum()} of {len(share)}"])  # fmt: skip
+        for label in [part["label"] for part in results.study(study)]:
+            if curve := results.curve(study, label):
+                reached = steps_to(*curve, threshold)
+                median = f"{np.median(reached):,.0f}" if np.isfinite(np.median(reached)) else "never"
+                share = f"{np.isfinite(reached).sum()} of {len(reached)}"
+                rows.append([_text(named(label)), _spread(area_under_curve(*curve)), median, share])
         return _table(["", "mean height of the curve", f"steps to {threshold} (median)", "seeds that get there"], rows)
 
     return show
@@ -261,7 +241,7 @@ def _errors(results: Results) -> str:
 
 
 def _failures(results: Results) -> str:
-    """What is left of the captures; the standard error over episodes, as there is one policy."""
+    """Return what is left of the captures, with the standard error over episodes, as there is one policy."""
     names = ("captures_after", "survivors_captures", "capture_share_after")
     rows = [
         [_text(row["failure"]), *(f"{row[name]:.2f} ± {row[f'{name}_se']:.2f}" for name in names)]
@@ -275,18 +255,17 @@ def _failures(results: Results) -> str:
 
 SPECIAL: dict[str, Callable[[Results], str]] = {
     "equivariance": _errors,
-    "spread-3": _efficiency("spread-3"),
-    "spread-6": _efficiency("spread-6"),
+    **{study: _efficiency(study) for study in paper.THRESHOLDS},
     "run-time": _times,
-    "generalization": _both_returns("generalization", "agents", paper.GENERALIZATION),
-    "curriculum": _both_returns("curriculum", "agents", paper.CURRICULUM),
-    "ood": _both_returns("ood", "start", paper.OOD),
+    "generalization": _beside("generalization"),
+    "curriculum": _beside("curriculum"),
+    "ood": _beside("ood", "ood-landmarks"),
     "agent-failure": _failures,
 }
 
 
 def _statistics(results: Results, study: str) -> tuple[list[str], list[list[str]]] | None:
-    """Every figure of every part at every place."""
+    """Return every figure of every part at every place."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for part in results.study(study):
         for row in part.get("rows", ()):
@@ -314,22 +293,8 @@ def _statistics(results: Results, study: str) -> tuple[list[str], list[list[str]
     return head, table
 
 
-def _labels(results: Results, study: str) -> list[str]:
-    """The labels of a study: methods in the order of the paper, then others."""
-    labels = dict.fromkeys(part["label"] for part in results.study(study))
-    return [
-        *(name for name in POLICIES.names() if name in labels),
-        *(name for name in labels if name not in POLICIES.names()),
-    ]
-
-
-def _found(results: Results, study: str, column: str) -> list[Any]:
-    rows = [row for part in results.study(study) for row in part.get("rows", ())]
-    return list(dict.fromkeys(row[column] for row in rows))
-
-
 def _spread(values: np.ndarray, digits: int = 1) -> str:
-    """Mean and standard deviation; one value has none."""
+    """Return mean and standard deviation; one value has none."""
     if not len(values):
         return NOTHING
     mean = f"{values.mean():.{digits}f}"
@@ -345,7 +310,7 @@ def _range(interval: tuple[float, float]) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
-    """An HTML table; cells are HTML already."""
+    """Return an HTML table; cells are HTML already."""
     top = "".join(f"<th>{_text(cell)}</th>" for cell in head)
     lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
     return f'<div class="table"><table class="{kind}"><tr>{top}</tr>\n{lines}</table></div>'
