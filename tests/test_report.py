@@ -9,6 +9,7 @@ from legoswarm.files import FileError
 from legoswarm.studies.catalogue import STUDIES
 from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, judge
 from legoswarm.studies.markdown import BEGIN, END, MADE, MARK, write_markdown
+from legoswarm.studies.paper import named
 from legoswarm.studies.report import make_page, write_report
 from legoswarm.studies.results import Results
 from tests.browser import opened
@@ -256,13 +257,45 @@ def test_committed_tables_are_those_of_the_committed_results(name, tmp_path):
 
 def test_tables_stand_beside_the_papers(results):
     text, _ = make_page(results)
-    assert "-21.0 ± 0.4<br><span class='paper'>-23.8 ± 7.4</span>" in text  # and not the rows without a limit
+    assert "-21.0 ± 0.4<br><span class='paper'>&mdash;</span>" in text  # and not the rows without a limit
+    assert "&mdash;<br><span class='paper'>-23.8 ± 7.4</span>" in text  # the paper's LEGO is the one as published
     assert "<td>LEGO-MAPPO</td><td>3</td><td>2,000,000</td><td>150.0</td><td>100.0</td><td>378</td>" in text
     assert "legoswarm study spread-3 &lt;here&gt;" in text
     assert "agents 2: -10.0, the paper -10.6" in text
     # Sample efficiency: LEGO passes -43.4 at 1e6 steps, MAPPO at 5e6.
     assert "<td>1,000,000</td><td>3 of 3</td>" in text
     assert "<td>5,000,000</td><td>3 of 3</td>" in text
+
+
+def test_algorithms_stand_side_by_side(results):
+    parts = {
+        "lego-mappo": made(
+            "algorithms", "lego-mappo", label="lego", rows=seeds(-20.0), curve=curve(-60, -30, -21, -20)
+        ),
+        "lego-masac": made(
+            "algorithms", "lego-masac", label="lego with masac", rows=seeds(-15.0), curve=curve(-50, -45, -16, -15)
+        ),
+    }
+    results.parts["algorithms"] = parts
+    assert "| LEGO-MASAC (critics of joint actions) | 3 | **-15.0** (-15.9 to -14.1) |" in MADE["algorithms"](results)
+    text, pictures = make_page(results)
+    assert "algorithms" in pictures
+    assert "<td>LEGO-MASAC</td><td>-25.7 ± 0.4</td><td>3,000,000</td><td>3 of 3</td>" in text
+    assert "<p class='open'>not run yet: mappo-mappo, mappo-masac</p>" in text
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("lego", "LEGO-MAPPO"),
+        ("lego with masac", "LEGO-MASAC"),
+        ("mappo with masac", "MAPPO-MASAC"),
+        ("segnn-curr", "SEGNN-curr"),
+        ("lego after 1e6 steps against mappo", "LEGO-MAPPO after 1e6 steps against MAPPO"),
+    ],
+)
+def test_labels_have_the_papers_names(label, name):
+    assert named(label) == name
 
 
 def test_files_are_read_and_written(results, tmp_path):

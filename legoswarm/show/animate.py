@@ -23,20 +23,8 @@ from matplotlib.patches import Circle
 
 from legoswarm.evaluate.episodes import Trajectory
 from legoswarm.files import beside
-from legoswarm.show.draw import (
-    GREY,
-    INK,
-    STILLS,
-    Paths,
-    add_legend,
-    colours,
-    draw_trajectories,
-    entity_roles,
-    role_keys,
-    style,
-    view,
-    visible_path,
-)
+from legoswarm.show import draw
+from legoswarm.show.draw import GREY, INK, STILLS, Paths
 from legoswarm.tasks.task import Task
 
 MOVIES = (".gif", ".html", ".mp4")
@@ -64,20 +52,16 @@ def animate(
     action in the world, and `trail` says how many past steps are shown.
     """
     path = Path(path)
+    positions = draw.visible_path(task, trajectory)
     if path.suffix.lower() in STILLS:
-        return draw_trajectories(task, [trajectory], path, titles=[title])
+        return draw.save(draw.draw_paths(task, [positions], titles=[title]), path)
     if fps < 1 or trail < 0:
         raise ValueError(f"fps must be at least 1 and the trail at least 0, not {fps} and {trail}")
     writer = _writer(path.suffix, fps)
     trajectory = jax.device_get(trajectory)
-    positions = visible_path(task, trajectory)
     numbers = _running_figures(task, trajectory)
     figure, panel = _stage(task, positions, title, list(numbers), axes, arrows)
-    updates = [
-        _trails(panel, task, positions, trail),
-        _bodies(panel, task, positions),
-        _texts(figure, numbers),
-    ]
+    updates = [_trails(panel, task, positions, trail), _bodies(panel, task, positions), _texts(figure, numbers)]
     if axes:
         updates.append(_frames(panel, task, trajectory, positions))
     if arrows:
@@ -136,21 +120,21 @@ def _stage(
     height = top + side + bottom
     still, moving = (Figure(figsize=(WIDTH, height), dpi=DPI) for _ in range(2))
     place = (margin / WIDTH, bottom / height, side / WIDTH, side / height)
-    box = view(task, [positions])
-    style(still.add_axes(place), box)
+    box = draw.view(task, [positions])
+    draw.style(still.add_axes(place), box)
     centred: Any = {"ha": "center", "va": "center"}
     still.text(0.5, 1 - 0.2 / height, title, **centred, fontsize=12, color=INK)
     for number, name in enumerate(columns):
         x = (number + 0.5) / len(columns)
         still.text(x, 0.15 / height, name.replace("_", " "), **centred, fontsize=7.5, color=GREY)
         moving.text(x, 0.33 / height, "", **centred, fontsize=10, color=INK)
-    keys = role_keys(task.layout, [positions])
+    keys = draw.role_keys(task.layout, [positions])
     if axes:
         keys.append(Line2D([], [], color=INK, label="frame x"))
         keys.append(Line2D([], [], color=INK, linestyle=DASHED, label="frame y"))
     if arrows:
         keys.append(Line2D([], [], color=ACTION, linewidth=2, label="action"))
-    add_legend(still, keys, 1 - (top - 0.17) / height)
+    draw.add_legend(still, keys, 1 - (top - 0.17) / height)
     FigureCanvasAgg(moving)
     moving.add_artist(_Backdrop(still))
     panel = moving.add_axes(place, xlim=box[:, 0], ylim=box[:, 1])
@@ -160,20 +144,13 @@ def _stage(
 
 def _bodies(panel: Axes, task: Task, positions: Paths) -> Update:
     """Draw circles; smaller ones lie above larger ones, and agents are translucent."""
-    palette, agents = colours(task.layout), task.layout.agents
-    circles = [
-        Circle(
-            (0, 0),
-            radius,
-            facecolor=to_rgba(palette[role], 0.35 if entity < agents else 1),
-            edgecolor=palette[role],
-            linewidth=1.5 if entity < agents else 0,
-            zorder=4 - radius / max(task.radii),
-        )
-        for entity, (role, radius) in enumerate(zip(entity_roles(task.layout), task.radii, strict=True))
-    ]
-    for circle in circles:
-        panel.add_patch(circle)
+    palette, agents = draw.colours(task.layout), task.layout.agents
+    circles: list[Circle] = []
+    for entity, (role, radius) in enumerate(zip(draw.entity_roles(task.layout), task.radii, strict=True)):
+        alpha, line = (0.35, 1.5) if entity < agents else (1.0, 0.0)
+        look: Any = {"facecolor": to_rgba(palette[role], alpha), "edgecolor": palette[role], "linewidth": line}
+        circles.append(Circle((0, 0), radius, zorder=4 - radius / max(task.radii), **look))
+        panel.add_patch(circles[-1])
 
     def update(step: int) -> None:
         for circle, position in zip(circles, positions[step], strict=True):
@@ -185,9 +162,9 @@ def _bodies(panel: Axes, task: Task, positions: Paths) -> Update:
 
 def _trails(panel: Axes, task: Task, positions: Paths, trail: int) -> Update:
     """Draw the last `trail` steps of each agent, fading with age."""
-    agents, palette = task.layout.agents, colours(task.layout)
+    agents, palette = task.layout.agents, draw.colours(task.layout)
     fade = np.linspace(0.7, 0.0, trail, endpoint=False)
-    roles = entity_roles(task.layout)[:agents]
+    roles = draw.entity_roles(task.layout)[:agents]
     shades = [to_rgba(palette[role], alpha) for alpha in fade for role in roles]
     lines = LineCollection([], colors=shades, linewidths=2, capstyle="butt", zorder=2)
     panel.add_collection(lines)
@@ -204,14 +181,13 @@ def _frames(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) -
     roles, agents = task.layout.controlled_roles, task.layout.agents
     rotation = np.concatenate([trajectory.decisions[role].frame.rotation for role in roles], axis=1)
     length = np.asarray(task.radii)[:agents, None] + 0.02 * np.diff(panel.get_xlim())
-    x = LineCollection([], colors=INK, linewidths=1.5, zorder=5)
-    y = LineCollection([], colors=INK, linewidths=1.5, linestyles=DASHED, zorder=5)
-    panel.add_collection(x)
-    panel.add_collection(y)
+    axes = [LineCollection([], colors=INK, linewidths=1.5, linestyles=look, zorder=5) for look in ("solid", DASHED)]
+    for lines in axes:
+        panel.add_collection(lines)
 
     def update(step: int) -> None:
         origin = positions[step, :agents]
-        for column, lines in enumerate((x, y)):
+        for column, lines in enumerate(axes):
             tip = origin + length * rotation[step, :, :, column]
             lines.set_segments(list(np.stack([origin, tip], axis=1)))
 
@@ -228,17 +204,8 @@ def _actions(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) 
     longest = 0.1 * float(np.diff(panel.get_xlim())[0])
     vectors = longest * action / np.maximum(size, usual)
     vectors[~there] = 0
-    arrows = panel.quiver(
-        *positions[0, :agents].T,
-        *vectors[0].T,
-        color=ACTION,
-        angles="uv",
-        scale_units="xy",
-        scale=1,
-        units="width",
-        width=0.006,
-        zorder=6,
-    )
+    look: Any = {"angles": "uv", "scale_units": "xy", "scale": 1, "units": "width", "width": 0.006, "zorder": 6}
+    arrows = panel.quiver(*positions[0, :agents].T, *vectors[0].T, color=ACTION, **look)
 
     def update(step: int) -> None:
         arrows.set_offsets(positions[step, :agents])

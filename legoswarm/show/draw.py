@@ -1,4 +1,4 @@
-"""Trajectories as still pictures, and what pictures share: colours, views and how files are written."""
+"""Episodes as still pictures, and what pictures share: colours, views and how files are written; without JAX."""
 
 from __future__ import annotations
 
@@ -49,26 +49,6 @@ class Failure(NamedTuple):
     step: int
 
 
-def draw_trajectories(
-    task: Task,
-    trajectories: Sequence[Trajectory],
-    path: str | Path,
-    *,
-    titles: Sequence[str] | None = None,
-    failures: Sequence[Failure | None] | None = None,
-) -> None:
-    """Write one panel for each trajectory: where agents went, from a hollow marker to a filled one.
-
-    All panels have the same scale. A cross marks where the entity of a panel's failure was at its step. The suffix of
-    `path` chooses PNG, SVG or PDF.
-    """
-    path = Path(path)
-    if path.suffix.lower() not in STILLS:
-        raise ValueError(f"a still picture is written as one of {', '.join(STILLS)}, not {path.suffix!r}")
-    paths = [visible_path(task, trajectory) for trajectory in trajectories]
-    save(draw_paths(task, paths, titles=titles, failures=failures), path)
-
-
 def draw_paths(
     task: Task,
     paths: Sequence[Paths],
@@ -76,7 +56,10 @@ def draw_paths(
     titles: Sequence[str] | None = None,
     failures: Sequence[Failure | None] | None = None,
 ) -> Figure:
-    """Return the picture that `draw_trajectories` writes."""
+    """Draw one panel for each episode: where agents went, from a hollow marker to a filled one.
+
+    All panels have the same scale. A cross marks where the entity of a panel's failure was at its step.
+    """
     if not paths:
         raise ValueError("there is no trajectory to draw")
     for what, given in (("titles", titles), ("failures", failures)):
@@ -119,7 +102,9 @@ def grid(count: int, columns: int, side: float, title: float, legend: float) -> 
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture as a whole."""
+    """Write a picture as a whole; the suffix of `path` chooses PNG, SVG or PDF."""
+    if path.suffix.lower() not in STILLS:
+        raise ValueError(f"a still picture is written as one of {', '.join(STILLS)}, not {path.suffix!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path) as part:
         figure.savefig(part, dpi=150)
@@ -209,18 +194,9 @@ def _key(label: str, edge: str, face: str | None = None) -> Line2D:
 
 def add_legend(figure: Figure, keys: Sequence[Line2D], height: float, size: float = 8) -> None:
     """Add one row of entries, centred at a height given as a share of the figure's, no wider than the figure."""
-    legend = figure.legend(
-        handles=keys,
-        loc="center",
-        bbox_to_anchor=(0.5, height),
-        ncols=len(keys),
-        frameon=False,
-        fontsize=size,
-        labelcolor=INK,
-        handlelength=1.6,
-        handletextpad=0.4,
-        columnspacing=1.2,
-    )
+    look: Any = {"frameon": False, "labelcolor": INK, "handlelength": 1.6, "handletextpad": 0.4, "columnspacing": 1.2}
+    place: Any = {"loc": "center", "bbox_to_anchor": (0.5, height)}
+    legend = figure.legend(handles=keys, ncols=len(keys), fontsize=size, **place, **look)
     width = legend.get_window_extent().width / figure.bbox.width
     if width > 1:
         legend.remove()

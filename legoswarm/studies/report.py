@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from legoswarm.evaluate.statistics import area_under_curve, deviation, steps_to, summary
+from legoswarm.evaluate import statistics
 from legoswarm.files import FileError, write_bytes
 from legoswarm.show import player
 from legoswarm.studies import paper, plots
@@ -225,10 +225,10 @@ def _efficiency(study: str) -> Callable[[Results], str]:
         threshold, rows = paper.THRESHOLDS[study], []
         for label in [part["label"] for part in results.study(study)]:
             if curve := results.curve(study, label):
-                reached = steps_to(*curve, threshold)
+                reached = statistics.steps_to(*curve, threshold)
                 median = f"{np.median(reached):,.0f}" if np.isfinite(np.median(reached)) else "never"
                 share = f"{np.isfinite(reached).sum()} of {len(reached)}"
-                rows.append([_text(named(label)), _spread(area_under_curve(*curve)), median, share])
+                rows.append([_text(named(label)), _spread(statistics.area_under_curve(*curve)), median, share])
         return _table(["", "mean height of the curve", f"steps to {threshold} (median)", "seeds that get there"], rows)
 
     return show
@@ -280,15 +280,15 @@ def _statistics(results: Results, study: str) -> tuple[list[str], list[list[str]
             "interquartile mean", "its 95 % interval", "worst seed", *others]  # fmt: skip
     table = []
     for key, members in groups.items():
-        values = [row[primary] for row in members if row[primary] is not None]
-        if not values:
+        values = np.array([row[primary] for row in members if row[primary] is not None], float)
+        if not len(values):
             continue
-        s = summary(values)
         means = [np.mean([row[name] for row in members if row.get(name) is not None] or [np.nan]) for name in others]
         table.append([
-            _text(named(key[0])), *("" if key[at + 1] is None else _text(key[at + 1]) for at in used), str(s["seeds"]),
-            str(members[0]["episodes"]), _spread(np.array(values), 2), _range(s["interval"]),
-            f"{s['iqm']:.2f}", _range(s["iqm_interval"]), f"{s['worst']:.2f}", *(f"{mean:.2f}" for mean in means),
+            _text(named(key[0])), *("" if key[at + 1] is None else _text(key[at + 1]) for at in used), str(len(values)),
+            str(members[0]["episodes"]), _spread(values, 2), _range(statistics.mean_interval(values)),
+            f"{statistics.interquartile_mean(values):.2f}", _range(statistics.iqm_interval(values)),
+            f"{values.min():.2f}", *(f"{mean:.2f}" for mean in means),
         ])  # fmt: skip
     return head, table
 
@@ -298,7 +298,7 @@ def _spread(values: np.ndarray, digits: int = 1) -> str:
     if not len(values):
         return NOTHING
     mean = f"{values.mean():.{digits}f}"
-    return f"{mean} ± {deviation(values):.{digits}f}" if len(values) > 1 else mean
+    return f"{mean} ± {statistics.deviation(values):.{digits}f}" if len(values) > 1 else mean
 
 
 def _cell(printed: paper.Cell | None) -> str:

@@ -35,25 +35,34 @@ Rule = Callable[[Results], list[Finding]]
 Words = ParamSpec("Words")
 
 
+class NotRun(Exception):
+    """Names what a comparison lacks."""
+
+
 def rule(find: Callable[Concatenate[Results, Words], Iterable[Finding]]) -> Callable[Words, Rule]:
-    """Let a function of results and of a claim's words take the words first, and the results when it is asked."""
+    """Let a function of results and of a claim's words take the words first, and the results when it is asked.
+
+    Where something was not run, the rule finds that alone.
+    """
 
     @functools.wraps(find)
     def made(*words: Words.args, **named: Words.kwargs) -> Rule:
-        return lambda results: list(find(results, *words, **named))
+        def ask(results: Results) -> list[Finding]:
+            try:
+                return list(find(results, *words, **named))
+            except NotRun as missing:
+                return [Finding(None, "", missing.args)]
+
+        return ask
 
     return made
-
-
-def not_run(*names: str) -> Finding:
-    """Return what a comparison says that lacks a side."""
-    return Finding(None, "", names)
 
 
 def compared(above: np.ndarray, below: np.ndarray, names: tuple[str, str]) -> Finding:
     """Tell whether one mean over seeds is above another."""
     if not len(above) or not len(below):
-        return not_run(*(name for name, values in zip(names, (above, below), strict=True) if not len(values)))
+        missing = tuple(name for name, values in zip(names, (above, below), strict=True) if not len(values))
+        return Finding(None, "", missing)
     (low, high), (low_below, high_below) = mean_interval(above), mean_interval(below)
     text = f"{names[0]} {_words(above)} against {names[1]} {_words(below)}"
     return Finding(True if low > high_below else False if high < low_below else None, text)
@@ -94,11 +103,11 @@ def faster(results: Results, study: str, ones: Sequence[str], others: Sequence[s
                 yield compared(heights[one], heights[other], (f"curve of {one}", other))
 
 
-def peak(results: Results, label: str) -> tuple[float, np.ndarray, np.ndarray] | None:
+def peak(results: Results, label: str) -> tuple[float, np.ndarray, np.ndarray]:
     """Return where the mean learning curve in Tag is highest, the seeds' values there, and those at the end."""
     curve = results.curve("tag", label)
     if curve is None or len(curve[0]) < 3:
-        return None
+        raise NotRun(label)
     steps, values = curve
     at = int(values.mean(1).argmax())
     return float(steps[at]), values[at], values[-1]
@@ -107,44 +116,31 @@ def peak(results: Results, label: str) -> tuple[float, np.ndarray, np.ndarray] |
 @rule
 def rises_and_falls(results: Results, label: str, low: float, high: float) -> Iterator[Finding]:
     """Find whether the curve has its peak between two numbers of steps and ends below it."""
-    if (found := peak(results, label)) is None:
-        yield not_run(label)
-    else:
-        steps, top, end = found
-        yield Finding(low <= steps <= high, f"{label} peaks at {steps:.2g} steps")
-        yield compared(top, end, (f"{label} at its peak", "at the end"))
+    steps, top, end = peak(results, label)
+    yield Finding(low <= steps <= high, f"{label} peaks at {steps:.2g} steps")
+    yield compared(top, end, (f"{label} at its peak", "at the end"))
 
 
 @rule
 def peaks_compare(results: Results, higher: str, lower: str) -> Iterator[Finding]:
     """Find whether the peak of one curve is above that of another."""
-    tops = [found[1] if (found := peak(results, label)) else np.zeros(0) for label in (higher, lower)]
-    yield compared(tops[0], tops[1], (f"peak of {higher}", lower))
+    yield compared(peak(results, higher)[1], peak(results, lower)[1], (f"peak of {higher}", lower))
 
 
 @rule
 def later(results: Results, label: str, than: str) -> Iterator[Finding]:
     """Find whether the curve of one method peaks after that of another."""
-    one, other = peak(results, label), peak(results, than)
-    if one is None or other is None:
-        yield not_run(label if one is None else than)
-    else:
-        agrees = None if one[0] == other[0] else one[0] > other[0]
-        yield Finding(agrees, f"{label} peaks at {one[0]:.2g} steps, {than} at {other[0]:.2g}")
+    one, other = peak(results, label)[0], peak(results, than)[0]
+    agrees = None if one == other else one > other
+    yield Finding(agrees, f"{label} peaks at {one:.2g} steps, {than} at {other:.2g}")
 
 
 @rule
-def near_zero(results: Results, labels: Sequence[str], than: str, share: float = 0.1) -> Iterator[Finding]:
+def near_zero(results: Results, label: str, than: str, share: float = 0.1) -> Iterator[Finding]:
     """Find whether the pursuers' mean return stays below a share of another method's peak."""
-    top = peak(results, than)
-    for label in labels:
-        own = peak(results, label)
-        if top is None or own is None:
-            yield not_run(than if top is None else label)
-        else:
-            most, limit = own[1].mean(), share * top[1].mean()
-            text = f"{label} is at most {most:.1f}, {share:.0%} of {than}'s peak is {limit:.1f}"
-            yield Finding(bool(most < limit), text)
+    limit, most = share * peak(results, than)[1].mean(), peak(results, label)[1].mean()
+    text = f"{label} is at most {most:.1f}, {share:.0%} of {than}'s peak is {limit:.1f}"
+    yield Finding(bool(most < limit), text)
 
 
 @rule
@@ -167,50 +163,44 @@ def seconds(results: Results, method: str, agents: int) -> float | None:
 
 
 @rule
-def ratio(results: Results, method: str, to: str, low: float, high: float) -> Iterator[Finding]:
+def ratio(results: Results, agents: int, method: str, to: str, low: float, high: float) -> Iterator[Finding]:
     """Find whether a method's training takes between `low` and `high` times that of another."""
-    for agents in (3, 6):
-        one, other = seconds(results, method, agents), seconds(results, to, agents)
-        if one is None or other is None:
-            yield not_run(f"{method if one is None else to} with {agents} agents")
-        else:
-            text = f"{agents} agents: {method} {one:.0f} s, {to} {other:.0f} s, ratio {one / other:.2f}"
-            yield Finding(low <= one / other <= high, text)
+    one, other = seconds(results, method, agents), seconds(results, to, agents)
+    if one is None or other is None:
+        raise NotRun(f"{method if one is None else to} with {agents} agents")
+    text = f"{agents} agents: {method} {one:.0f} s, {to} {other:.0f} s, ratio {one / other:.2f}"
+    yield Finding(low <= one / other <= high, text)
 
 
 def losses(results: Results, label: str) -> list[float]:
     """Return how much worse returns are on the right and anywhere than on the left, as shares of the latter."""
     left, *others = (results.values("ood", label, "return_2c", **side) for side in SIDES)
     if not all(map(len, (left, *others))):
-        return []
+        raise NotRun(label)
     return [float((left.mean() - other.mean()) / abs(left.mean())) for other in others]
 
 
 @rule
-def steady(results: Results, labels: Sequence[str], most: float = 0.25) -> Iterator[Finding]:
+def steady(results: Results, label: str, most: float = 0.25) -> Iterator[Finding]:
     """Find whether returns on the right and anywhere are no more than a share worse than on the left."""
-    for label in labels:
-        loss = losses(results, label)
-        yield Finding(max(loss) <= most, f"{label} loses at most {max(*loss, 0):.0%}") if loss else not_run(label)
+    loss = max(losses(results, label))
+    yield Finding(loss <= most, f"{label} loses at most {max(loss, 0):.0%}")
 
 
 @rule
 def degrades(results: Results, label: str, least: float = 0.25) -> Iterator[Finding]:
     """Find whether returns on the right and anywhere are both more than a share worse than on the left."""
-    if loss := losses(results, label):
-        yield Finding(min(loss) > least, f"{label} loses {loss[0]:.0%} on the right, {loss[1]:.0%} anywhere")
-    else:
-        yield not_run(label)
+    right, anywhere = losses(results, label)
+    yield Finding(min(right, anywhere) > least, f"{label} loses {right:.0%} on the right, {anywhere:.0%} anywhere")
 
 
 @rule
 def exact(results: Results, tolerance: float = 1e-3) -> Iterator[Finding]:
     """Find whether the actions of nine in ten scenes follow every symmetry to rounding."""
-    parts = results.study("equivariance")
-    for name, error in parts[0]["errors"].items() if parts else ():
+    if not (parts := results.study("equivariance")):
+        raise NotRun("lego")
+    for name, error in parts[0]["errors"].items():
         yield Finding(error["quantile"] < tolerance, f"{name}: 90 % below {error['quantile']:.1e}")
-    if not parts:
-        yield not_run("lego")
 
 
 @rule
@@ -218,13 +208,13 @@ def after_failure(results: Results, one: str, other: str | None) -> Iterator[Fin
     """Find whether the pursuer that is left captures more with one kind of failure than with another (None: than 0)."""
     rows = {row["failure"]: row for part in results.study("agent-failure") for row in part["rows"]}
     around = {kind: (row["survivors_captures"], 1.96 * row["survivors_captures_se"]) for kind, row in rows.items()}
-    first, second = around.get(one), (0.0, 0.0) if other is None else around.get(other)
-    if first is None or second is None:
-        yield not_run("lego")
-    else:
-        gap, half = first[0] - second[0], first[1] + second[1]
-        text = f"{one} {first[0]:.2f} +- {first[1]:.2f}, {other or 'none'} {second[0]:.2f} +- {second[1]:.2f}"
-        yield Finding(gap > 0 if abs(gap) > half else None, f"captures after the failure: {text}")
+    around[None] = 0.0, 0.0
+    if not {one, other} <= set(around):
+        raise NotRun("lego")
+    (first, half), (second, other_half) = around[one], around[other]
+    text = f"{one} {first:.2f} +- {half:.2f}, {other or 'none'} {second:.2f} +- {other_half:.2f}"
+    agrees = first > second if abs(first - second) > half + other_half else None
+    yield Finding(agrees, f"captures after the failure: {text}")
 
 
 @rule
@@ -260,4 +250,4 @@ def ahead(
         if len(values):
             yield Finding(bool(values.mean() > mean), f"{at}: {values.mean():.1f}, the paper {mean}")
         else:
-            yield not_run(at)
+            yield Finding(None, "", (at,))
