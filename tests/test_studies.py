@@ -322,6 +322,11 @@ def test_a_failed_pursuer_stops_or_is_gone(kind):
     assert np.any(np.asarray(state.velocity[0])) == (kind == "without")
 
 
+def test_an_unknown_failure_is_refused():
+    with pytest.raises(ValueError, match="kind must be without, kept or removed, not 'gone'"):
+        FailingTag(kind="gone")
+
+
 def test_captures_count_after_the_failure_and_without_the_failed():
     place = jnp.array([[0.0, 0.0], [0.0, 0.05], [0.0, 0.02], [0.9, 0.9], [-0.9, 0.9]])
     start = FailingTag(pursuers=2, evaders=1, kind="kept").reset(jax.random.key(0))

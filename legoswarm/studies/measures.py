@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec
 
 import equinox as eqx
@@ -20,7 +20,7 @@ from legoswarm.policies.networks.team import Actors
 from legoswarm.policies.saved.act import Swarm, load
 from legoswarm.policies.saved.file import load_policy
 from legoswarm.show.draw import entity_roles
-from legoswarm.studies.failure import KINDS, failing
+from legoswarm.studies.failure import KINDS, FailingTag
 from legoswarm.studies.part import Measure, Scale
 from legoswarm.tasks.tag import Tag
 from legoswarm.tasks.task import Task
@@ -28,31 +28,26 @@ from legoswarm.tasks.task import Task
 SCENES = 200  # in which symmetries are measured
 
 
-Settings = ParamSpec("Settings")
+Words = ParamSpec("Words")
 
 
-def measure(take: Callable[Concatenate[Sequence[str], Scale, Settings], dict[str, Any]]) -> Callable[Settings, Measure]:
+def measure(take: Callable[Concatenate[Sequence[str], Scale, Words], dict[str, Any]]) -> Callable[Words, Measure]:
     """Let a function take its settings first, and the policies and the scale when a part is measured."""
 
     @functools.wraps(take)
-    def made(*settings: Settings.args, **named: Settings.kwargs) -> Measure:
-        return lambda policies, scale: take(policies, scale, *settings, **named)
+    def made(*words: Words.args, **named: Words.kwargs) -> Measure:
+        return lambda policies, scale: take(policies, scale, *words, **named)
 
     return made
 
 
 @measure
 def evaluated(
-    policies: Sequence[str],
-    scale: Scale,
-    *,
-    label: dict[str, Any] | None = None,
-    at_most: int | None = None,
-    **settings: Any,
+    policies: Sequence[str], scale: Scale, *, label: Mapping[str, Any] = {}, at_most: int | None = None, **settings: Any
 ) -> dict[str, Any]:
     """Return rows of `evaluate_policy` with these settings; `label` is added to each row."""
     episodes = min(scale.episodes, at_most or scale.episodes)
-    return {"rows": [{**(label or {}), **row} for row in evaluate_policy(policies[0], episodes=episodes, **settings)]}
+    return {"rows": [{**label, **row} for row in evaluate_policy(policies[0], episodes=episodes, **settings)]}
 
 
 @measure
@@ -85,9 +80,9 @@ def agent_failure(policies: Sequence[str], scale: Scale, trials: int = 3) -> dic
     rows = [
         {"failure": kind, **row}
         for kind in KINDS
-        for row in rows_of(failing(task, kind), actors, file.seeds, scale.episodes, EPISODE_SEED)
+        for row in rows_of(FailingTag(**vars(task), kind=kind), actors, file.seeds, scale.episodes, EPISODE_SEED)
     ]
-    kept = failing(task, "kept")
+    kept = FailingTag(**vars(task), kind="kept")
     titles = [f"trial {number}" for number in range(1, trials + 1)]
     records = _records(titles, task, _episodes(kept, load(policies[0]).actors, trials))
     return {"rows": rows, "trajectories": [{**record, "failed": {"entity": 0, "step": kept.at}} for record in records]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -109,12 +108,15 @@ def sizes(results: Results, study: str) -> bytes | None:
     return png(figure, **CLOSE)
 
 
-def trajectories(records: Sequence[dict[str, Any]]) -> tuple[bytes, str]:
+def trajectories(results: Results, study: str) -> tuple[bytes, str] | None:
     """Draw a panel for each recorded trajectory; return the same as HTML that moves, too."""
-    task = TASKS.read(records[0]["task"], "a trajectory's task")
-    paths = [np.array(record["positions"], float) for record in records]
-    titles = [record["title"] for record in records]
-    failed = [Failure(**record["failed"]) if "failed" in record else None for record in records]
+    found = [(part, record) for part in results.study(study) for record in part.get("trajectories", ())]
+    if not found:
+        return None
+    task = TASKS.read(found[0][1]["task"], "a trajectory's task")
+    paths = [np.array(record["positions"], float) for _, record in found]
+    titles = [f"{paper.named(part['label'])} {record['title']}".strip() for part, record in found]
+    failed = [Failure(**record["failed"]) if "failed" in record else None for _, record in found]
     still = draw_paths(task, paths, titles=titles, failures=failed)
     return png(still, dpi=150), player(task, paths, titles, failed)
 

@@ -37,6 +37,23 @@ code { font-size: 0.85em; background: #f5f5f5; padding: 0.1em 0.3em; overflow-wr
 .holds { color: #00714f; } .fails { color: #b3400a; } .open { color: #777; }
 summary { cursor: pointer; color: #555; }
 """
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>legoswarm: studies</title><style>{style}</style></head><body>
+<h1>The paper's tables and figures, repeated</h1>
+<p>{facts} Returns are return_2c (a colliding pair costs 2) unless said otherwise. LEGO is trained with the critic of
+pairs; where beyond says so, with the paper's.</p>
+<p>{contents}</p>
+<h2 id="claims">The claims of the paper</h2>
+<p>A comparison is decided when the 95 % intervals (Student's, over seeds) of the two means are disjoint. A claim holds
+if all its comparisons say so, and does not hold if one says the opposite. Where a claim has a number of ours
+(here: ...), means are compared with it.</p>
+{claims}
+<h3>Against the paper's own numbers</h3>
+{goals}
+{sections}
+<script>{script}</script></body></html>
+"""
 VERDICT_CLASSES = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}
 PRIMARY = ("return_2c", "pursuer_return", "captures_after")
 OTHERS = (
@@ -101,40 +118,16 @@ def make_page(results: Results) -> tuple[str, Pictures]:
         if parts
         else "No study has been run yet."
     )
-    contents = " &middot; ".join(f'<a href="#{name}">{name}</a>' for name in ("claims", *STUDIES))
-    body = "\n".join(
-        [
-            "<h1>The paper's tables and figures, repeated</h1>",
-            f"<p>{_text(facts)} Returns are return_2c (a colliding pair costs 2) unless said otherwise. "
-            "LEGO is trained with the critic of pairs; where beyond says so, with the paper's.</p>",
-            f"<p>{contents}</p>",
-            _claims(results),
-            *sections,
-        ]
+    page = PAGE.format(
+        style=STYLE + player.STYLE,
+        script=player.SCRIPT,
+        facts=_text(facts),
+        contents=" &middot; ".join(f'<a href="#{name}">{name}</a>' for name in ("claims", *STUDIES)),
+        claims=_verdicts(CLAIMS, results),
+        goals=_verdicts(GOALS, results),
+        sections="\n".join(sections),
     )
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>legoswarm: studies</title><style>{STYLE}{player.STYLE}</style>"
-    )
-    script = f"<script>{player.SCRIPT}</script>"
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n{script}</body></html>\n', pictures
-
-
-def _claims(results: Results) -> str:
-    rule = (
-        "A comparison is decided when the 95 % intervals (Student's, over seeds) of the two means are disjoint. A claim"
-        " holds if all its comparisons say so, and does not hold if one says the opposite. Where a claim has a number"
-        " of ours (here: ...), means are compared with it."
-    )
-    return "\n".join(
-        [
-            '<h2 id="claims">The claims of the paper</h2>',
-            f"<p>{_text(rule)}</p>",
-            _verdicts(CLAIMS, results),
-            "<h3>Against the paper's own numbers</h3>",
-            _verdicts(GOALS, results),
-        ]
-    )
+    return page, pictures
 
 
 def _verdicts(claims: Sequence[Claim], results: Results) -> str:
@@ -156,12 +149,12 @@ def _section(results: Results, name: str, pictures: Pictures) -> str:
     if draw is not None and (drawn := draw(results, name)):
         pictures[name] = drawn
         pieces.append(_image(drawn, name, caption))
-    if records := _trajectories(results, name):
+    if episodes := plots.trajectories(results, name):
         title = f"{name}-trajectories"
-        pictures[title], moving = plots.trajectories(records)
+        pictures[title], moving = episodes
         pieces += [_image(pictures[title], title, PATHS), moving]
     if name in SPECIAL:
-        pieces.append(SPECIAL[name](results))
+        pieces.append(SPECIAL[name](results, name))
     if rows := _statistics(results, name):
         pieces.append(f"<details><summary>all statistics</summary>{_table(*rows)}</details>")
     if missing := _missing(results, name):
@@ -178,36 +171,23 @@ def _missing(results: Results, study: str) -> list[str]:
     return [part.name for part in make_workshop(scale).parts(study) if part.name not in done]
 
 
-def _trajectories(results: Results, name: str) -> list[dict[str, Any]]:
-    return [
-        {**record, "title": f"{named(part['label'])} {record['title']}".strip()}
-        for part in results.study(name)
-        for record in part.get("trajectories", ())
-    ]
+def _beside(results: Results, study: str) -> str:
+    """Return a study's tables of this implementation's returns, counted in both ways, above the paper's."""
+    pieces = []
+    tables = [table for name, table in TABLES.items() if name.startswith(study)]
+    for table in [table._replace(figure=figure) for table in tables for figure in ("return_2c", "return_1c")]:
+        note = f"{table.figure}, {table.title}: mean ± standard deviation over seeds; below, in grey, the paper's."
+        rows = []
+        for row in table.rows:
+            cells = zip(map(_spread, table.values(results, row)), map(row.printed.get, table.columns), strict=True)
+            rows.append([_text(row.name), *(f"{ours}<br><span class='paper'>{_cell(p)}</span>" for ours, p in cells)])
+        pieces += [f"<p>{_text(note)}</p>", _table(["", *table.heads], rows)]
+    return "".join(pieces)
 
 
-def _beside(*names: str) -> Callable[[Results], str]:
-    """Return what makes tables of this implementation's returns, counted in both ways, above the paper's."""
-    tables = [TABLES[name]._replace(figure=figure) for name in names for figure in ("return_2c", "return_1c")]
-
-    def show(results: Results) -> str:
-        pieces = []
-        for table in tables:
-            note = f"{table.figure}, {table.title}: mean ± standard deviation over seeds; below, in grey, the paper's."
-            rows = [
-                [_text(row.name), *(f"{_spread(values)}<br><span class='paper'>{_cell(row.printed.get(column))}</span>"
-                                    for column, values in zip(table.columns, table.values(results, row), strict=True))]
-                for row in table.rows
-            ]  # fmt: skip
-            pieces += [f"<p>{_text(note)}</p>", _table(["", *table.heads], rows)]
-        return "".join(pieces)
-
-    return show
-
-
-def _times(results: Results) -> str:
+def _times(results: Results, study: str) -> str:
     rows = []
-    for part in results.study("run-time"):
+    for part in results.study(study):
         agents = part["content"]["policies"][0]["task"]["agents"]
         printed = paper.RUN_TIME.get(part["label"], {}).get(agents)
         steady = part["steps"] / part["steps_per_second"]
@@ -218,34 +198,30 @@ def _times(results: Results) -> str:
     return _table(head, rows)
 
 
-def _efficiency(study: str) -> Callable[[Results], str]:
-    """Return what makes a table of the area under the curve and the steps to a threshold."""
-
-    def show(results: Results) -> str:
-        threshold, rows = paper.THRESHOLDS[study], []
-        for label in [part["label"] for part in results.study(study)]:
-            if curve := results.curve(study, label):
-                reached = statistics.steps_to(*curve, threshold)
-                median = f"{np.median(reached):,.0f}" if np.isfinite(np.median(reached)) else "never"
-                share = f"{np.isfinite(reached).sum()} of {len(reached)}"
-                rows.append([_text(named(label)), _spread(statistics.area_under_curve(*curve)), median, share])
-        return _table(["", "mean height of the curve", f"steps to {threshold} (median)", "seeds that get there"], rows)
-
-    return show
+def _efficiency(results: Results, study: str) -> str:
+    """Return a table of the area under the learning curve and the steps to a threshold."""
+    threshold, rows = paper.THRESHOLDS[study], []
+    for label in [part["label"] for part in results.study(study)]:
+        if curve := results.curve(study, label):
+            reached = statistics.steps_to(*curve, threshold)
+            median = f"{np.median(reached):,.0f}" if np.isfinite(np.median(reached)) else "never"
+            share = f"{np.isfinite(reached).sum()} of {len(reached)}"
+            rows.append([_text(named(label)), _spread(statistics.area_under_curve(*curve)), median, share])
+    return _table(["", "mean height of the curve", f"steps to {threshold} (median)", "seeds that get there"], rows)
 
 
-def _errors(results: Results) -> str:
-    table = results.study("equivariance")[0]["errors"]
+def _errors(results: Results, study: str) -> str:
+    table = results.study(study)[0]["errors"]
     rows = [[_text(name), f"{error['quantile']:.1e}", f"{error['largest']:.1e}"] for name, error in table.items()]
     return _table(["largest error of an action in a scene", "90 % of scenes below", "largest of all scenes"], rows)
 
 
-def _failures(results: Results) -> str:
+def _failures(results: Results, study: str) -> str:
     """Return what is left of the captures, with the standard error over episodes, as there is one policy."""
     names = ("captures_after", "survivors_captures", "capture_share_after")
     rows = [
         [_text(row["failure"]), *(f"{row[name]:.2f} ± {row[f'{name}_se']:.2f}" for name in names)]
-        for part in results.study("agent-failure")
+        for part in results.study(study)
         for row in part["rows"]
     ]
     note = "After the failure, mean ± standard error over episodes:"
@@ -253,13 +229,11 @@ def _failures(results: Results) -> str:
     return f"<p>{_text(note)}</p>" + _table(head, rows)
 
 
-SPECIAL: dict[str, Callable[[Results], str]] = {
+SPECIAL: dict[str, Callable[[Results, str], str]] = {
     "equivariance": _errors,
-    **{study: _efficiency(study) for study in paper.THRESHOLDS},
+    **dict.fromkeys(paper.THRESHOLDS, _efficiency),
     "run-time": _times,
-    "generalization": _beside("generalization"),
-    "curriculum": _beside("curriculum"),
-    "ood": _beside("ood", "ood-landmarks"),
+    **dict.fromkeys(("generalization", "curriculum", "ood"), _beside),
     "agent-failure": _failures,
 }
 
