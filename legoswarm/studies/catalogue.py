@@ -51,12 +51,14 @@ def learning_curves(scale: Scale, agents: int) -> Iterable[Part]:
 
 
 def algorithms(scale: Scale) -> Iterable[Part]:
-    """Train two methods with another algorithm than the paper's, beside the trainings of the learning curves."""
+    """Train two methods with another algorithm than the paper's, and LEGO with four agents and the joint encoder too."""
     for method in ("lego", "mappo"):
-        trained = spread(method, scale.size(3))
-        yield Part(f"{method}-mappo", (trained,), (evaluated(),))
-        other = dataclasses.replace(trained, algorithm="masac")
-        yield Part(f"{method}-masac", (other,), (evaluated(),), f"{method} with masac")
+        trained = dataclasses.replace(spread(method, scale.size(3)), algorithm="masac")
+        yield Part(f"{method}-masac", (trained,), (evaluated(),), f"{method} with masac")
+    joint = (("encoder", "joint"),)
+    trained = dataclasses.replace(four(scale, "lego"), algorithm="masac", options=joint, seeds=min(3, scale.seeds))
+    sizes = evaluated(agents=tuple(scale.sizes(*MIXED)))
+    yield Part("lego-joint-masac-4", (trained,), (sizes,), "lego with masac, joint encoder, trained with 4")
 
 
 def tag_parts(scale: Scale) -> Iterable[Part]:

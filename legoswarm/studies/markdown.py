@@ -82,7 +82,10 @@ TABLES = {
         *_rows("beyond", {f"{method}, critic of pairs": PAIRS for method in BASELINES if method != "pic"}),
     ], intervals=True),
     "algorithms": Table("trained and evaluated with as many agents", (3,), [
-        *_rows("algorithms", {"lego": PAIRS, "lego with masac": JOINT, "mappo": OWN, "mappo with masac": JOINT}),
+        *_rows("spread-{}", {"lego": PAIRS}),
+        *_rows("algorithms", {"lego with masac": JOINT}),
+        *_rows("spread-{}", {"mappo": OWN}),
+        *_rows("algorithms", {"mappo with masac": JOINT}),
     ], intervals=True),
     "ood": Table("trained with agents starting on the left", ("left", "right", "uniform"),
         _rows("ood", {"lego": PAIRS, "segnn": OWN, "mappo-local": OWN, "mappo": OWN}, paper.OOD), "start", "{}"),
