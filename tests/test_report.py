@@ -39,9 +39,10 @@ def made(study, name, *, label=None, rows=(), **fields):
 def seeds(mean, **fields):
     """Rows of three seeds around a mean."""
     return [
-        {"agents": 3, "seed": at, "episodes": 10, "return_2c": mean + noise, "return_1c": mean + 1, **fields}
+        {"agents": 3, "seed": at, "episodes": 10, "return_2c": mean + noise, "return_2c_se": 0.1,
+         "return_1c": mean + 1, "return_1c_se": 0.1, **fields}
         for at, noise in enumerate(NOISE)
-    ]
+    ]  # fmt: skip
 
 
 def curve(*means, figure="return_2c", steps=(0.5e6, 1e6, 3e6, 5e6)):

@@ -55,11 +55,6 @@ if all its comparisons say so, and does not hold if one says the opposite. Where
 <script>{script}</script></body></html>
 """
 VERDICT_CLASSES = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}
-PRIMARY = ("return_2c", "pursuer_return", "captures_after")
-OTHERS = (
-    "return_1c", "distance", "collisions", "evader_return", "captures", "capture_share", "hidden_share", "evader_gap",
-    "survivors_captures", "capture_share_after", "frame_flips",
-)  # fmt: skip
 PLACES = ("agents", "pursuers", "evaders", "obstacles", "start", "limit", "engine", "failure")
 
 NOTHING = "&mdash;"  # in a cell
@@ -247,8 +242,7 @@ def _statistics(results: Results, study: str) -> tuple[list[str], list[list[str]
     if not groups:
         return None
     rows = list(groups.values())
-    primary = next(name for name in PRIMARY if name in rows[0][0])
-    others = [name for name in OTHERS if name in rows[0][0]]
+    primary, *others = [name for name in rows[0][0] if f"{name}_se" in rows[0][0]]  # as the evaluator orders them
     used = [at for at in range(len(PLACES)) if any(key[at + 1] is not None for key in groups)]
     head = ["", *(PLACES[at] for at in used), "seeds", "episodes", f"{primary}: mean ± sd", "95 % interval",
             "interquartile mean", "its 95 % interval", "worst seed", *others]  # fmt: skip
