@@ -51,7 +51,7 @@ def learning_curves(scale: Scale, agents: int) -> Iterable[Part]:
 
 
 def algorithms(scale: Scale) -> Iterable[Part]:
-    """Train two methods with another algorithm than the paper's, and LEGO with four agents and the joint encoder too."""
+    """Train two methods with another algorithm than the paper's, and LEGO with the joint encoder and four agents."""
     for method in ("lego", "mappo"):
         trained = dataclasses.replace(spread(method, scale.size(3)), algorithm="masac")
         yield Part(f"{method}-masac", (trained,), (evaluated(),), f"{method} with masac")
