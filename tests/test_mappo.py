@@ -8,29 +8,34 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scenes import make_scene, random_scene
-from tiny import FAST, TINY, Yard, compiled, random_policies
+from tiny import FAST, TINY, TURN, Yard, compiled, random_policies
 
 from legoswarm.layout import Layout
+from legoswarm.learn.algorithms.ippo import Ippo
 from legoswarm.learn.algorithms.mappo import (
     Batch,
     Mappo,
     _prepare,
     _split,
-    actor_loss,
-    critic_loss,
+    losses,
     make_optimizer,
     new_learner,
+    value_of,
 )
+from legoswarm.learn.algorithms.masac import Masac
 from legoswarm.learn.rollout import Transition, collect
 from legoswarm.learn.scales import ValueNorm
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies.networks.roles import make_policies
+from legoswarm.policies.policy import POLICIES
+from legoswarm.scene import observe
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 
 ROWS, MEMBERS = 12, 3
 LAYOUT = Layout(("agent", "flag"), (MEMBERS, 1))
+SMALL = {"width": 12, "depth": 1, "heads": 2}
 CONFIG = Mappo(envs=4, rollout=3, clip=0.2, entropy=0.03, huber=0.5, gamma=0.99, lam=0.95, value_decay=0.99)
 
 
@@ -110,44 +115,74 @@ class TestConfig:
             Mappo(**changes)
 
     def test_steps_below_one_batch_are_refused(self):
-        with pytest.raises(ValueError, match="99 steps are fewer than one batch"):
-            TrainConfig(Spread(), mappo=Mappo(envs=10, rollout=10), steps=99)
+        with pytest.raises(ValueError, match="99 steps are not one to 2\\^31 batches of 10 envs x 10 steps"):
+            TrainConfig(Spread(), algorithm=Mappo(envs=10, rollout=10), steps=99)
 
-    def test_every_field_is_read(self):
-        """Tracing the whole program looks at every field; comparing and hashing configurations does not count."""
-        read = set()
 
-        def recorder(kind):
-            @dataclasses.dataclass(frozen=True, eq=False)
-            class Recorder(kind):
-                def __getattribute__(self, name):
-                    read.add((kind, name))
-                    return super().__getattribute__(name)
+def recorder(kind, read):
+    """A subclass that notes which fields are looked at; comparing and hashing do not count."""
 
-            return Recorder
+    @dataclasses.dataclass(frozen=True, eq=False)
+    class Recorder(kind):
+        __eq__, __hash__ = object.__eq__, object.__hash__
 
-        policy = recorder(PolicyConfig)(width=8, depth=1, heads=2)
-        train = TrainConfig(Spread(agents=2), policy, recorder(MappoConfig)(envs=4, rollout=3), steps=24)
-        read.clear()  # the checks at construction do not count either
-        program = make_train(train)
+        def __getattribute__(self, name):
+            read.add(name)
+            return super().__getattribute__(name)
+
+    return Recorder
+
+
+def names(kind):
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+class TestEveryFieldIsRead:
+    """A field that nobody reads would be an option without effect; the checks at construction do not count."""
+
+    @pytest.mark.parametrize("kind", [Mappo, Masac])
+    def test_of_a_training(self, kind):
+        training, algorithm = set(), set()
+        method = recorder(kind, algorithm)(envs=4, rollout=3)
+        policy = dataclasses.replace(TINY, **kind.needs)
+        config = recorder(TrainConfig, training)(Yard(), policy, method, steps=24)
+        training.clear(), algorithm.clear()
+        program = make_train(config)
         state = jax.eval_shape(program.init, jax.random.key(0))
         jax.eval_shape(program.advance, state, jnp.array(1))
-        fields = {(kind, field.name) for kind in (MappoConfig, PolicyConfig) for field in dataclasses.fields(kind)}
-        assert fields - read == set()
+        assert names(TrainConfig) - training == set()
+        assert names(kind) - algorithm == set()
 
+    @pytest.mark.parametrize("name", [name for name in POLICIES.names() if POLICIES.own(name)])
+    def test_of_a_policy(self, name):
+        """Building and asking its networks looks at every field, if not with its own critic then with that of pairs."""
+        policy, read = POLICIES[name], set()
+        small = {option: value for option, value in SMALL.items() if option in names(policy)}
+        scene = random_scene(np.random.default_rng(0), LAYOUT)
+        for critic in ["full"] if name == "pic" else ["full", "pairs"]:
+            now = set()
+            chosen = recorder(policy, now)(critic=critic, **small)
+            now.clear()
 
-def both_losses(policy, batch, config):
-    decisions, values = policy.assess(batch.scene, "agent")
-    return actor_loss(decisions, batch, config), critic_loss(values, batch, config)
+            def ask(key, chosen=chosen):
+                built = make_policies(chosen, LAYOUT, key=key)["agent"]
+                return built.actor(observe(scene, "agent", 0)), built.critic(scene, "agent", jnp.array(0))
+
+            jax.eval_shape(ask, jax.random.key(0))
+            read |= now
+        without = {"precision"} if name == "pic" else set()  # stores no hidden layers, and has no critic but its own
+        assert names(policy) - read == without
 
 
 def sum_of_losses(policy, batch, config):
-    actor, critic = both_losses(policy, batch, config)
-    return actor[0] + critic[0]
+    return losses(policy, batch, "agent", config)
 
 
-losses = jax.jit(both_losses, static_argnums=2, compiler_options=FAST)
-gradients = jax.jit(jax.grad(sum_of_losses), static_argnums=2, compiler_options=FAST)
+both = jax.jit(jax.value_and_grad(sum_of_losses, has_aux=True), static_argnums=2, compiler_options=FAST)
+
+
+def gradients(policy, batch, config):
+    return both(policy, batch, config)[1]
 
 
 class TestLosses:
@@ -161,20 +196,24 @@ class TestLosses:
             assert (clipped & mask & (advantage < 0)).any()
         gain = np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage)
         entropy = np.asarray(policy.actor.log_std).sum() + 1 + np.log(2 * np.pi)
-        loss, info = losses(policy, batch, CONFIG)[0]
-        np.testing.assert_allclose(loss, -gain[mask].mean() - 0.03 * entropy, rtol=1e-5)
+        _, info = both(policy, batch, CONFIG)[0]
+        np.testing.assert_allclose(info["actor_loss"], -gain[mask].mean() - 0.03 * entropy, rtol=1e-5)
         np.testing.assert_allclose(info["entropy"], entropy, rtol=1e-6)
         np.testing.assert_allclose(info["kl"], (ratio - 1 - np.log(ratio))[mask].mean(), rtol=1e-4)
-        assert info["actor_loss"] == loss
 
-    @pytest.mark.parametrize(("log_std", "pushes"), [(0.0, True), (0.6, True), (0.8, False), (3.0, False)])
-    def test_noise_is_rewarded_up_to_a_deviation_of_two(self, log_std, pushes):
+    @pytest.mark.parametrize(
+        ("log_std", "ceiling", "pushes"),
+        [(0.0, 2.0, True), (0.6, 2.0, True), (0.8, 2.0, False), (3.0, 2.0, False), (3.0, 25.0, True)],
+    )
+    def test_noise_is_rewarded_up_to_a_ceiling(self, log_std, ceiling, pushes):
+        """By default a deviation of two, which is the logarithm of 0.69."""
         policy, batch = make_batch()
         policy = eqx.tree_at(lambda p: p.actor.log_std, policy, jnp.full(2, log_std))
+        config = dataclasses.replace(CONFIG, noise_ceiling=ceiling)
         free = dataclasses.replace(CONFIG, entropy=0.0)
-        slope = (gradients(policy, batch, CONFIG).actor.log_std - gradients(policy, batch, free).actor.log_std).sum()
+        slope = (gradients(policy, batch, config).actor.log_std - gradients(policy, batch, free).actor.log_std).sum()
         assert float(slope) == pytest.approx(-2 * 0.03 if pushes else 0.0, abs=1e-5)
-        entropy = losses(policy, batch, CONFIG)[0][1]["entropy"]
+        entropy = both(policy, batch, config)[0][1]["entropy"]
         np.testing.assert_allclose(entropy, 2 * log_std + 1 + np.log(2 * np.pi), rtol=1e-6)
 
     def test_ratios_beyond_all_bounds_stay_finite(self):
@@ -195,9 +234,9 @@ class TestLosses:
         assert (near < plain - 0.01)[mask].any()
         expected = np.maximum(plain, near) if clip_value else plain
         config = dataclasses.replace(CONFIG, clip_value=clip_value)
-        loss, info = losses(policy, batch, config)[1]
-        np.testing.assert_allclose(loss, expected[mask].mean(), rtol=1e-5)
-        assert info["critic_loss"] == loss
+        loss, info = both(policy, batch, config)[0]
+        np.testing.assert_allclose(info["critic_loss"], expected[mask].mean(), rtol=1e-5)
+        np.testing.assert_allclose(loss, info["actor_loss"] + info["critic_loss"], rtol=1e-6)
 
     def test_absent_agents_have_no_gradient(self):
         """Whatever stands in the slots of absent agents, gradients are the same to the bit, and are not zero."""
@@ -240,10 +279,11 @@ def make_rollout(seed, layout, rewards, exists):
         return jax.vmap(jax.vmap(lambda *p: make_scene(layout, *p)))(*parts, everything, visible)
 
     local = jnp.asarray(rng.normal(0, 1, (*shape, layout.agents, 2)), jnp.float32)
+    action = local @ TURN.T
     log_prob = jnp.asarray(rng.normal(0, 1, (*shape, layout.agents)), jnp.float32)
     flags = (jnp.asarray(rng.uniform(size=shape) < 0.2) for _ in range(2))
     reward = jnp.asarray(rewards, jnp.float32)
-    return Transition(scenes(), scenes(), {"agent": local}, {"agent": log_prob}, reward, *flags)
+    return Transition(scenes(), scenes(), action, {"agent": local}, {"agent": log_prob}, reward, *flags)
 
 
 @pytest.fixture(scope="module")
@@ -385,35 +425,42 @@ class TestOptimizer:
 class TestCritic:
     """IPPO's critic sees what its agent sees; MAPPO's sees everything."""
 
-    def test_hidden_entities(self):
+    @pytest.mark.parametrize(
+        "policy",
+        [
+            policy_of(width=8, depth=0, encoder="deepsets"),
+            policy_of(width=8, depth=0, encoder="deepsets", critic="pairs"),
+            policy_of("mappo", width=8),
+        ],
+        ids=["lego", "pairs", "mappo"],
+    )
+    def test_hidden_entities(self, policy):
         layout = Layout(("pursuer", "evader", "obstacle"), (2, 2, 1), controlled=2)
         rng = np.random.default_rng(4)
         scene = random_scene(rng, layout, hidden=0.0, empty=False)
         hidden = np.ones((4, 5), bool)
         hidden[0, 2] = hidden[3, 1] = False  # pursuer 0 does not see evader 0, nor evader 1 pursuer 1
         scene = eqx.tree_at(lambda s: s.visible, scene, jnp.asarray(hidden))
-        moved = {
-            entity: eqx.tree_at(lambda s, e=entity: s.position, scene, scene.position.at[entity].add(0.3))
-            for entity in (1, 2)
-        }
+        policies = random_policies(policy, layout)
+        roles = [("pursuer", 0), ("pursuer", 1), ("evader", 0), ("evader", 1)]
 
-        def values(config):
-            policies = random_policies(config, layout)
-            roles = [("pursuer", 0), ("pursuer", 1), ("evader", 0), ("evader", 1)]
+        def all_values(scene):
+            def values(algorithm):
+                return jnp.stack([value_of(policies[r].critic, scene, r, jnp.array(m), algorithm) for r, m in roles])
 
-            def all_values(scene):
-                return jnp.stack([policies[role].critic(scene, role, jnp.array(member)) for role, member in roles])
+            return {algorithm.name: values(algorithm) for algorithm in (CONFIG, Ippo())}
 
-            run = compiled(all_values, scene)
-            before = np.asarray(run(scene))
-            return {entity: np.asarray(run(after)) != before for entity, after in moved.items()}
+        run = compiled(all_values, scene)
 
-        small = policy_of(width=8, depth=0, encoder="deepsets")
-        local, full = values(dataclasses.replace(small, critic="local")), values(small)
-        assert local[2].tolist() == [False, True, True, True]
-        assert local[1].tolist() == [True, True, True, False]
-        assert full[2].all()
-        assert full[1].all()
+        def changed(entity):
+            before, after = (run(s) for s in (scene, eqx.tree_at(lambda s: s.position, scene, moved(entity))))
+            return {name: (np.asarray(after[name]) != np.asarray(before[name])).tolist() for name in before}
+
+        def moved(entity):
+            return scene.position.at[entity].add(0.3)
+
+        assert changed(2) == {"mappo": [True] * 4, "ippo": [False, True, True, True]}
+        assert changed(1) == {"mappo": [True] * 4, "ippo": [True, True, True, False]}
 
 
 def test_two_teams_learn_at_the_same_time():
@@ -460,7 +507,7 @@ def test_an_update_is_one_step_of_adam():
         _, key_collect, _ = jax.random.split(state.key, 3)
         _, rollout = collect(Yard(), {"agent": policy.actor}, state.worlds, key_collect, mappo.rollout)
         _, batch = _prepare(mappo, state.learners["agent"], rollout, "agent")
-        return jax.grad(sum_of_losses)(policy, batch, mappo)
+        return jax.grad(sum_of_losses, has_aux=True)(policy, batch, mappo)[0]
 
     gradients = compiled(by_hand, state)(state)
     after, _ = compiled(program.advance, state, jnp.array(1))(state, jnp.array(1))

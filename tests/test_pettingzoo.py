@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
-from legoswarm.tasks import pettingzoo as wrapper
+from legoswarm.tasks.adapters import pettingzoo as wrapper
 from legoswarm.tasks.adapters.pettingzoo import ParallelTask
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
@@ -132,19 +132,13 @@ def test_mixed_sizes_list_only_the_agents_of_the_episode():
 
 
 def test_termination_is_not_truncation():
-    class Ending:
+    class Ending(Spread):
         """Spread that is over once two steps are taken."""
-
-        def __init__(self):
-            self.inner = Spread(agents=1)
-
-        def __getattr__(self, name):
-            return getattr(self.inner, name)
 
         def terminated(self, state):
             return state.time >= 2
 
-    env = ParallelTask(Ending())
+    env = ParallelTask(Ending(agents=1))
     env.reset(seed=0)
     _, _, terminations, truncations, _ = env.step(random_actions(env))
     assert (terminations, truncations) == ({"agent_0": False}, {"agent_0": False})

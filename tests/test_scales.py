@@ -14,8 +14,8 @@ def teams(*sizes):
     return jnp.asarray(np.arange(MEMBERS) < np.array(sizes)[:, None])
 
 
-def statistics(norm, size):
-    return [float(each[0, 0]) for each in norm.statistics(teams(size))]
+def statistics(norm, size, floor=0.01):
+    return [float(each[0, 0]) for each in norm.statistics(teams(size), floor)]
 
 
 class TestValueNorm:
@@ -35,9 +35,10 @@ class TestValueNorm:
             deviation = np.sqrt(weight @ (batches[:at] ** 2).mean((1, 2)) - mean**2)
             np.testing.assert_allclose(statistics(norm, MEMBERS), [mean, deviation], rtol=2e-4)
 
-    def test_the_variance_has_a_floor(self):
+    @pytest.mark.parametrize("floor", [0.01, 4.0])
+    def test_the_variance_has_a_floor(self, floor):
         norm = ValueNorm.fresh(MEMBERS).update(jnp.full((2, MEMBERS), 7.0), teams(MEMBERS, MEMBERS), 0.99)
-        np.testing.assert_allclose(statistics(norm, MEMBERS), [7.0, 0.1], rtol=1e-5)
+        np.testing.assert_allclose(statistics(norm, MEMBERS, floor), [7.0, np.sqrt(floor)], rtol=1e-5)
 
     def test_every_team_size_has_its_own(self):
         """Mean and deviation of what each saw; a batch without a size leaves it as it was."""

@@ -67,7 +67,7 @@ def start_positions(task, count=400):
 
 def test_shapes_are_checked_in_the_tests():
     with pytest.raises(jaxtyping.TypeCheckError):
-        Limit()(np.zeros((4, 3)))
+        make_state(np.zeros((4, 3)), np.zeros((4, 2)))
 
 
 class TestLimit:
@@ -174,7 +174,7 @@ class TestErrors:
             ({"sizes": (0,)}, "between 1 and the 3 agents"),
             ({"sizes": (2,), "landmarks": 3}, "as many landmarks as agents"),
             ({"limit": "disc:0"}, "must be positive"),
-            ({"colour": "red"}, "'spread'.*unexpected keyword argument 'colour'"),
+            ({"colour": "red"}, "the task spread has no option 'colour'"),
         ],
     )
     def test_spread(self, fields, message):

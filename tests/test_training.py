@@ -187,7 +187,7 @@ def test_one_compilation_serves_the_whole_run():
 @pytest.fixture(scope="module")
 def diverged(tmp_path_factory):
     """A run that goes on until its last seed has diverged: its folder and what it said."""
-    train = TrainConfig(Yard(mines=0.01, cliffs=0.01), TINY, TRAIN.mappo, steps=20_000)
+    train = TrainConfig(Yard(mines=0.01, cliffs=0.01), TINY, TRAIN.algorithm, steps=20_000)
     out = tmp_path_factory.mktemp("diverged") / "[red]run"  # the name is no markup
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
@@ -229,10 +229,11 @@ def test_a_diverged_run_does_not_go_on(diverged, capsys):
     assert "every seed has diverged; their last good state is in" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize("evaluations", [1, 3, 7, 40])
 def test_as_many_evaluations_as_asked(evaluations, tmp_path):
     """Evenly spread, the last one at the end; at most one for each report."""
-    train = TrainConfig(Yard(), TINY, TRAIN.mappo, steps=20 * 11)
+    train = TrainConfig(Yard(), TINY, TRAIN.algorithm, steps=20 * 11)
     folder = start_run(RunConfig(train, evaluations=evaluations, eval_episodes=2), tmp_path / "run", quiet=True)
     evaluated = [row["iteration"] for row in folder.read_metrics() if "eval" in row]
     assert len(evaluated) == min(evaluations, 11)

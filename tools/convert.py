@@ -12,11 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from legoswarm import ALGORITHMS
-from legoswarm import POLICIES
+from legoswarm import ALGORITHMS, POLICIES
 from legoswarm.configs import to_json
-from legoswarm.files import read_json
-from legoswarm.files import write_json
+from legoswarm.files import read_json, write_json
 
 
 def new_policy(old: dict[str, Any]) -> dict[str, Any]:

@@ -97,8 +97,10 @@ def configure(
 
 
 def tuned_algorithm(name: str, policy: Policy | type[Policy], **given: Any) -> Algorithm:
-    """Return an algorithm with the values that were found for a policy, where nothing else is given."""
-    return ALGORITHMS.make(name, **{**policy.tuned.get(name, {}), **given})
+    """Return an algorithm with the values that were found for a policy with it, or with what it is a kind of."""
+    kinds = [getattr(cls, "name", "") for cls in reversed(ALGORITHMS[name].__mro__)]
+    found = {field: value for kind in kinds for field, value in policy.tuned.get(kind, {}).items()}
+    return ALGORITHMS.make(name, **{**found, **given})
 
 
 class TrainState(eqx.Module):
