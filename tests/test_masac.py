@@ -295,9 +295,15 @@ class TestOneStep:
 
     def test_who_is_not_there_teaches_nothing(self, one_step):
         roles, batch, step = one_step
-        gone = ~batch.scene.exists[:, : CHASE.layout.agents]
-        odd = jnp.where(gone, 1e3, batch.reward), jnp.where(gone[..., None], 30.0, batch.action)
-        odd = eqx.tree_at(lambda b: (b.reward, b.action), batch, odd)
+        gone = ~batch.scene.exists
+
+        def odd(rows):
+            return jnp.where(gone[:, : rows.shape[1]].reshape(6, -1, *[1] * (rows.ndim - 2)), 9.0, rows)
+
+        def told(b):
+            return b.reward, b.action, b.scene.position, b.scene.velocity, b.next_scene.position
+
+        odd = eqx.tree_at(told, batch, tuple(odd(rows) for rows in told(batch)))
         assert gone.any()
         for one, two in zip(*(jax.tree.leaves(step(roles, b)[0].learned) for b in (batch, odd)), strict=True):
             np.testing.assert_allclose(one, two, atol=1e-5)
