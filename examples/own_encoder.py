@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 import legoswarm
 from legoswarm.policies.networks.layers import Linear
+from legoswarm.policies.policy import Attentive
 
 
 class Nearby(eqx.Module):
@@ -25,13 +26,14 @@ class Nearby(eqx.Module):
     embed: Linear
     sharpness: Float[Array, ""]
 
-    def __init__(self, config: legoswarm.PolicyConfig, *, key: PRNGKeyArray):
-        self.embed = Linear(4, config.width, key=key)
+    def __init__(self, policy: Attentive, features: int, *, key: PRNGKeyArray):
+        self.embed = Linear(features, policy.width, key=key)
         self.sharpness = jnp.array(1.0)
 
-    def __call__(self, features: Float[Array, "n 4"], mask: Bool[Array, " n"]) -> Float[Array, " width"]:
-        """`features` are positions relative to the agent and velocities, both in the agent's frame."""
-        distance = jnp.sqrt((features[:, :2] ** 2).sum(-1) + 1e-12)
+    def __call__(self, features: Float[Array, "n features"], mask: Bool[Array, " n"]) -> Float[Array, " width"]:
+        """Summarise positions relative to the agent and velocities, both in the agent's frame."""
+        position, _ = jnp.split(features, 2, axis=-1)
+        distance = jnp.sqrt((position**2).sum(-1) + 1e-12)
         weight = jnp.where(mask, jnp.exp(-self.sharpness * distance), 0.0)
         embedded = jax.nn.relu(jax.vmap(self.embed)(features))
         return (weight[:, None] * embedded).sum(0) / jnp.maximum(weight.sum(), 1e-6)

@@ -16,15 +16,15 @@ import jax.numpy as jnp
 import legoswarm
 from legoswarm.configs import option
 from legoswarm.layout import Layout
-from legoswarm.scene import Scene
 from legoswarm.limits import Limit
+from legoswarm.scene import Scene
 from legoswarm.tasks.task import State
 from legoswarm.tasks.worlds.particles import distances
 
 DT = 0.1
 
 
-@legoswarm.register_task
+@legoswarm.TASKS.register
 @dataclasses.dataclass(frozen=True)
 class Rendezvous:
     """Every agent pays the team's mean distance to its centre for each step, until all are together."""
@@ -43,49 +43,49 @@ class Rendezvous:
 
     @property
     def layout(self) -> Layout:
-        """Roles in a fixed order and how many of each; the first `controlled` roles act."""
+        """Return roles in a fixed order and how many of each; the first `controlled` roles act."""
         return Layout(roles=("agent",), slots=(self.agents,), controlled=1)
 
     @property
     def action_limit(self) -> Limit:
-        """What `step` does to actions that are too large."""
+        """Return what `step` does to actions that are too large."""
         return Limit("disc", 1.0)
 
     @property
     def radii(self) -> tuple[float, ...]:
-        """For drawing."""
+        """Return each entity's radius, for drawing."""
         return (0.03,) * self.agents
 
     def reset(self, key: jax.Array) -> State:
-        """Anywhere in the square, at rest."""
+        """Place agents anywhere in the square, at rest."""
         position = jax.random.uniform(key, (self.agents, 2), minval=-1.0, maxval=1.0)
         return State(position, jnp.zeros_like(position), jnp.ones(self.agents, bool), jnp.array(0))
 
     def step(self, state: State, action: jax.Array) -> State:
-        """Actions are accelerations, and the air is thick."""
+        """Take actions as accelerations; the air is thick."""
         velocity = 0.75 * state.velocity + 3 * DT * self.action_limit(action)
         return State(state.position + DT * velocity, velocity, state.exists, state.time + 1)
 
     def reward(self, state: State) -> jax.Array:
-        """Of each agent, for having come to `state`."""
+        """Return each agent's reward for having come to `state`."""
         centre = state.position.mean(0, keepdims=True)
         return jnp.full(self.agents, -distances(state.position, centre).mean())
 
     def terminated(self, state: State) -> jax.Array:
-        """Over for good; the time limit is the horizon's matter."""
+        """Tell whether it is over for good; the time limit is the horizon's matter."""
         return distances(state.position, state.position).max() <= self.near
 
     def scene(self, state: State) -> Scene:
-        """What policies see: here everybody sees everybody."""
+        """Return what policies see: here everybody sees everybody."""
         visible = jnp.ones((self.agents, self.agents), bool)
         return Scene(state.position, state.velocity, state.exists, visible, self.layout)
 
     def measure(self, state: State) -> dict[str, jax.Array]:
-        """Numbers to record at every step; after the end of an episode they are zero."""
+        """Return numbers to record at every step; after the end of an episode they are zero."""
         return {"return": self.reward(state)[0], "steps": jnp.ones(()), "met": self.terminated(state).astype(float)}
 
     def figures(self, measures: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        """What an evaluation reports of an episode."""
+        """Return what an evaluation reports of an episode."""
         return {name: values.sum() for name, values in measures.items()}
 
 

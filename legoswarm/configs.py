@@ -51,9 +51,8 @@ def check_fields(config: Any) -> None:
         kind, limits = kinds[field.name], field.metadata
         if value is None and kind.optional:
             continue
-        if kind.many != isinstance(value, tuple | list) or not all(
-            _fits(each, kind.base) for each in (value if kind.many else [value])
-        ):
+        items: Any = value if kind.many and isinstance(value, tuple | list) else [value]
+        if kind.many != isinstance(value, tuple | list) or not all(_fits(each, kind.base) for each in items):
             raise ValueError(f"{field.name} must be {_WORDS[kind.base]}, not {reprlib.repr(value)}")
         low, high, above = (limits.get(name) for name in ("low", "high", "above"))
         if (low is not None and not value >= low) or (high is not None and not value <= high):
@@ -166,7 +165,10 @@ class Registry(Generic[Thing]):
         """Make a class known by its `name`, or a builder by the name given; usable as a decorator."""
         each: Any = thing
         known: str = each.name if name is None else name
-        self._things[known], self._homes[known] = each, each.__module__ if home is None else home
+        place: str = each.__module__ if home is None else home
+        if not place.startswith("legoswarm."):
+            self._all()  # the package's own come first: read later, they would take the name back
+        self._things[known], self._homes[known] = each, place
         return thing
 
     def names(self) -> list[str]:

@@ -34,37 +34,29 @@ def test_training_counts_what_it_ran():
     assert row["peak_megabytes"] > 10
 
 
-def test_programs_compiled_side_by_side(capsys):
-    words = "--policies mappo --agents 2 --width 8 --steps 40 --envs 4 --rollout 5 --epochs 1 --minibatches 1"
-    assert main(["bench", *words.split(), "--no-compile-apart", "--json"]) == 0
-    [row] = json.loads(capsys.readouterr().out)["rows"]
-    assert row["speed_over_mappo"] == 1
-    assert "compile_cold_seconds" not in row
-
-
-def test_each_policy_at_its_own_width_beside_mappo_of_the_first_ones(monkeypatch):
-    critics = []
-
-    def speed(config, seeds, ready):
+def test_each_policy_has_a_row_at_each_size(monkeypatch):
+    def speed(config, seeds):
         row = {"policy": config.policy.name, "width": config.policy.width, "agents": config.task.layout.agents}
-        critics.append(config.policy.critic)
-        assert (config.algorithm.name, config.algorithm.lr) == ("ippo", 0.5)
-        return {**row, "ready": ready, "env_steps_per_second": config.policy.width}
+        assert (config.policy.critic, config.algorithm.name, config.algorithm.lr) == ("pairs", "ippo", 0.5)
+        return row
 
     monkeypatch.setattr(bench, "training_speed", speed)
-    monkeypatch.setattr(bench, "prepare", lambda config, seeds: (config.policy.width, config.task.layout.agents))
     kept = []
     report = bench.bench(
         policies=["lego", "mappo"], agents=[2, 3], seeds=[1], steps=10_000, algorithm="ippo",
-        options={"critic": "pairs", "lr": 0.5}, compile_apart=False,
-        keep=lambda report: kept.append(len(report["rows"])),
+        options={"critic": "pairs", "lr": 0.5}, keep=lambda report: kept.append(len(report["rows"])),
     )  # fmt: skip
-    assert kept == [1, 2, 3, 4, 5, 6]  # a killed one has what it measured
+    assert kept == [1, 2, 3, 4]  # a killed one has what it measured
     sizes = [(row["policy"], row["width"], row["agents"]) for row in report["rows"]]
-    assert sizes == [(p, w, n) for n in (2, 3) for p, w in (("lego", 64), ("mappo", 128), ("mappo", 64))]
-    assert critics == ["full", "pairs", "pairs"] * 2  # the MLPs beside have their own; what is a row was measured once
-    assert all(row["ready"] == (row["width"], row["agents"]) for row in report["rows"])
-    assert [row["speed_over_mappo"] for row in report["rows"]] == [1, 2, 1] * 2
+    assert sizes == [(p, w, n) for n in (2, 3) for p, w in (("lego", 64), ("mappo", 128))]
+
+
+def test_the_command_prints_and_writes_its_rows(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(bench, "training_speed", lambda config, seeds: {"policy": config.policy.name, "seeds": seeds})
+    assert main(["bench", "--policies", "mappo", "--width", "8", "--json", "--out", str(tmp_path / "b.json")]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["rows"] == [{"policy": "mappo", "seeds": 1}]
+    assert json.loads((tmp_path / "b.json").read_text()) == report
 
 
 def test_stops_where_the_return_is_reached_and_says_when_it_is_not():

@@ -13,7 +13,7 @@ import pytest
 
 from legoswarm.cli import main
 from legoswarm.cli.options import REQUIRED, Group, argument, number, of, parse, whole
-from legoswarm.configs import field_kinds, from_json, option, to_json
+from legoswarm.configs import field_kinds, from_json, named, option, to_json
 from legoswarm.evaluate.policies import evaluate_policy, format_table
 from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.folder import RunConfig, RunFolder
@@ -94,6 +94,7 @@ REFUSED = {
     # tasks
     "train": "name a task to train on, or a run to --resume",
     "train chess": "unknown task 'chess'; known: ",
+    "train chess --board 8": "unknown task 'chess'; known: ",
     "train tag --agents 3": "the task tag has no option --agents",
     "train spread --pursuers 3": "the task spread has no option --pursuers",
     "train --agents 3": "unrecognized arguments: --agents",
@@ -116,14 +117,14 @@ REFUSED = {
     "train spread --limit box": "none, disc:SIZE or box:SIZE, not 'box'",
     "train spread --limit disc:far": "must be a number, not 'far'",
     "train tag --limit sphere:1": "none, disc:SIZE or box:SIZE, not 'sphere'",
-    "train spread --steps 100": "100 steps are fewer than one batch",
-    "train spread --steps 0": "fewer than one batch",
+    "train spread --steps 100": "100 steps are not one to 2^31 batches of 128 envs x 25 steps",
+    "train spread --steps 0": "0 steps are not one to 2^31 batches",
     "train spread --steps 1e6.5": "'1e6.5' is not a number",
     "train spread --envs 0": "must be at least 1",
     "train spread --minibatches 7": "cannot be split into 7 minibatches",
     "train spread --lr 0": "must be positive",
     "train spread --lr nan": "'nan' is not a number",
-    "train spread --gamma 1.5": "gamma and lam must lie in",
+    "train spread --gamma 1.5": "gamma must be between 0 and 1, not 1.5",
     "train spread --seeds 0": "seeds must be one or more",
     "train spread --seeds -1": "seeds must be one or more",
     "train spread --seeds 1e12": "at most 10,000 seeds",
@@ -132,15 +133,19 @@ REFUSED = {
     "train spread --evaluations 0": "at least 1",
     "train spread --eval-episodes 0": "at least 1",
     "train spread --policy nothing": "unknown policy 'nothing'; known: ",
+    "train spread --policy": "--policy: expected one argument",
+    "train spread --algorithm nothing": "unknown algorithm 'nothing'; known: ",
+    "bench --policies nothing": "unknown policy 'nothing'; known: ",
     "train spread --encoder nothing": "unknown encoder 'nothing'; known: ",
-    "train spread --axis up": "axis must be one of",
-    "train spread --rest sideways": "rest must be one of",
+    "train spread --axis up": "axis must be velocity, position or none, not 'up'",
+    "train spread --rest sideways": "rest must be equivariant or global, not 'sideways'",
     "train spread --pooling sum": "pooling must be mean or max, not 'sum'",
     "train spread --hands 3": "hands must be 1",
-    "train spread --critic none": "critic must be full",
-    "train spread --width 0": "the width must lie between 1 and 4096, not at 0",
-    "train spread --width 1e9": "the width must lie between 1 and 4096",
-    "train spread --depth 1e9": "the depth must lie between 0 and 32",
+    "train spread --critic local": "critic must be full, pairs or none, not 'local'",
+    "train spread --critic none": "mappo needs a critic: lego has the critic none",
+    "train spread --width 0": "width must be between 1 and 4096, not 0",
+    "train spread --width 1e9": "width must be between 1 and 4096",
+    "train spread --depth 1e9": "depth must be between 0 and 32",
     "train spread --width 10 --heads 4": "must be a multiple of the heads",
     # runs and policies that are not there, or are something else
     "train --resume nowhere": "nowhere is not a run folder",
@@ -299,7 +304,7 @@ raise SystemExit(main(["eval", "x"]))
         ("demo --help", ["--out"]),
         (
             "train --help",
-            ["--resume", "--width", "--lr", "spread, tag", "pairs for lego", "lego width 64, critic pairs"],
+            ["--resume", "--width", "--lr", "spread, tag", "policy lego:", "algorithm mappo:"],
         ),
         ("train spread --help", ["--agents", "--sizes", "number of agents (default: 3)"]),
         ("train tag --help", ["--pursuers", "--no-occlusion"]),
@@ -334,11 +339,7 @@ def test_an_option_of_another_policy_task_or_algorithm_is_refused_by_name(cli):
         ("train spread --policy mappo --heads 4", "the policy mappo has no option --heads", "spread --policy mappo"),
         ("train --heads=4 spread --policy=mappo", "the policy mappo has no option --heads=4", "spread --policy mappo"),
         ("train tag --agents 3", "the task tag has no option --agents", "tag"),
-        (
-            "train tag --no-anneal --algorithm masac",
-            "the algorithm masac has no option --no-anneal",
-            "tag --algorithm masac",
-        ),
+        ("train tag --algorithm masac --lam 1", "the algorithm masac has no option --lam", "tag --algorithm masac"),
         ("bench --policies pic lego --rest global", "the policy pic has no option --rest", "--policies pic"),
         ("train spread --colour blue", "unrecognized arguments: --colour blue", "spread"),
     ):
@@ -627,7 +628,7 @@ def test_train(cli, tmp_path):
     assert config == RunConfig(TrainConfig(Spread(agents=2), policy, mappo, 60), (4, 5), 2, 3)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["command"].startswith("legoswarm train spread")
     file = load_policy(tmp_path / "run")
-    assert (file.seeds, file.make_task(), file.notes["steps"]) == ((4, 5), Spread(agents=2), [60, 60])
+    assert (file.seeds, file.task, file.notes["steps"]) == ((4, 5), named(Spread(agents=2)), [60, 60])
     before = (tmp_path / "run" / "policy.safetensors").read_bytes()
     assert cli("train --resume run")[0] == 0
     assert (tmp_path / "run" / "policy.safetensors").read_bytes() == before

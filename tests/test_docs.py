@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, decide
+from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, judge
 from legoswarm.studies.results import Results
 
 ROOT = Path(__file__).parent.parent
@@ -48,7 +48,7 @@ def test_figures_in_prose_are_those_of_the_results():
     def published(agents):
         return mean("beyond", f"lego, paper's critic, trained with {agents}", agents)
 
-    verdicts = [decide(claim, results)[0] for claim in CLAIMS]
+    verdicts = [judge(claim, results)[0] for claim in CLAIMS]
     holds, fails, undecided = (verdicts.count(verdict) for verdict in (HOLDS, FAILS, OPEN))
     bad = results.values("beyond", "lego, paper's critic, rest global, no leash", "return_2c", agents=4)
     said = {

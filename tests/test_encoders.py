@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import subprocess
+import sys
 
 import equinox as eqx
 import jax
@@ -10,32 +12,38 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from legoswarm.policies.networks.sets import FEATURES, make_encoder
 
 from legoswarm.fast.attention import MANY
 from legoswarm.layout import Layout
-from legoswarm.policies import sets
-from legoswarm.policies.encoders.encoder import make_view_encoder
-from legoswarm.policies.encoders.role_wise import register_encoder
+from legoswarm.learn.train import configure
+from legoswarm.policies.encoders.encoder import ENCODERS, make_view_encoder, register_view_encoder
+from legoswarm.policies.encoders.role_wise import Attention, DeepSets, RoleEncoder, register_encoder
 from legoswarm.policies.networks.attention import AttentionLayer
 from legoswarm.policies.networks.pooling import pool
 from legoswarm.policies.networks.roles import make_policies
+from legoswarm.policies.policy import POLICIES
 from legoswarm.scene import Entities, View
 from tests.policies import policy_of
 
 SMALL = policy_of(width=16, depth=2, heads=4)
+FEATURES = 4  # position and velocity in the plane
+SETS = {"attention": Attention, "deepsets": DeepSets}
 seeds = st.integers(0, 2**32 - 1)
 each_encoder = pytest.mark.parametrize(
     "config",
-    [dataclasses.replace(SMALL, encoder=e, pooling=p) for e in ("attention", "deepsets") for p in ("mean", "max")],
+    [dataclasses.replace(SMALL, encoder=e, pooling=p) for e in SETS for p in ("mean", "max")],
     ids=lambda config: f"{config.encoder}-{config.pooling}",
 )
 
 
+def make_encoder(config):
+    return SETS[config.encoder](config, FEATURES, key=jax.random.key(1))
+
+
 @functools.cache
 def encoder(config):
-    """An encoder whose biases and scales are not those of its start, jitted."""
-    module = make_encoder(config, key=jax.random.key(1))
+    """A set encoder whose biases and scales are not those of its start, jitted."""
+    module = make_encoder(config)
     leaves, tree = jax.tree.flatten(module)
     keys = jax.random.split(jax.random.key(2), len(leaves))
     leaves = [leaf + 0.2 * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys, strict=True)]
@@ -99,7 +107,7 @@ class TestSets:
             return module(features, mask).sum()
 
         mask = jnp.arange(6) < seen
-        arguments = make_encoder(config, key=jax.random.key(1)), jnp.asarray(features)
+        arguments = make_encoder(config), jnp.asarray(features)
         gradient = eqx.filter_jit(eqx.filter_grad(total))(arguments, mask)
         for leaf in jax.tree.leaves(gradient):
             assert np.isfinite(leaf).all()
@@ -201,65 +209,154 @@ class TestJoint:
         assert np.isfinite(self.parts("joint", np.zeros((0, 2)))).all()
         np.testing.assert_array_equal(self.parts("joint", np.zeros((0, 2)))[1], 0)
 
-    def test_its_name_is_taken(self):
-        with pytest.raises(ValueError, match="'joint' is taken"):
-            register_encoder("joint", lambda config, *, key: None)
+
+class Count(eqx.Module):
+    """How many entities there are, in every feature; as a set encoder or as an encoder of observations."""
+
+    width: int = eqx.field(static=True)
+
+    def __call__(self, seen, mask=None):
+        mask = seen.flat().mask if mask is None else mask
+        return jnp.full(self.width, mask.sum().astype(jnp.float32))
 
 
 class TestRegistry:
-    class Count(eqx.Module):
-        """How many entities there are, in every feature."""
+    LAYOUT = Layout(("agent", "landmark"), (2, 3))
 
-        width: int = eqx.field(static=True)
+    @pytest.fixture(autouse=True)
+    def own_registry(self, monkeypatch):
+        """What a test registers is forgotten after it."""
+        ENCODERS.names()
+        monkeypatch.setattr(ENCODERS, "_things", dict(ENCODERS._things))
+        monkeypatch.setattr(ENCODERS, "_homes", dict(ENCODERS._homes))
 
-        def __call__(self, features, mask):
-            return jnp.full(self.width, mask.sum().astype(features.dtype))
+    def actor(self, name, policy="lego"):
+        config = dataclasses.replace(policy_of(policy, width=16), encoder=name)
+        return make_policies(config, self.LAYOUT, key=jax.random.key(0))["agent"].actor
 
-    @pytest.fixture
-    def count(self, monkeypatch):
-        monkeypatch.setattr(sets, "_ENCODERS", dict(sets._ENCODERS))
-        register_encoder("count", lambda config, *, key: self.Count(config.width))
+    def test_those_of_the_package(self):
+        assert ENCODERS.names() == ["attention", "deepsets", "joint"]
+        assert all(ENCODERS.own(name) for name in ENCODERS.names())
+        for name, kind in SETS.items():
+            encoder = make_view_encoder(dataclasses.replace(SMALL, encoder=name), self.LAYOUT, key=jax.random.key(0))
+            assert isinstance(encoder, RoleEncoder)
+            assert all(isinstance(role, kind) for role in encoder.roles)
 
-    @pytest.mark.usefixtures("count")
-    def test_a_custom_encoder_works_inside_a_policy(self):
-        config = dataclasses.replace(SMALL, encoder="count")
-        module = make_encoder(config, key=jax.random.key(0))
-        np.testing.assert_array_equal(module(jnp.zeros((3, 4)), jnp.array([True, False, True])), np.full(16, 2.0))
-        layout = Layout(("agent", "landmark"), (2, 3))
-        policy = make_policies(config, layout, key=jax.random.key(0))["agent"]
-        assert all(isinstance(role, self.Count) for role in policy.actor.encoder.roles)
+    @pytest.mark.parametrize("policy", ["lego", "mappo-gnn"])
+    def test_a_set_encoder_works_inside_a_policy(self, policy):
+        """It is told how many numbers an entity has, and is built once for each role."""
+        asked = []
+
+        def build(policy, features, *, key):
+            asked.append(features)
+            return Count(policy.width)
+
+        register_encoder("count", build)
+        assert not ENCODERS.own("count")
+        actor = self.actor("count", policy)
+        assert asked == [FEATURES] * 4  # two roles, actor and critic
+        assert all(isinstance(role, Count) for role in actor.encoder.roles)
+        np.testing.assert_array_equal(
+            actor.encoder.roles[0](jnp.zeros((3, 4)), jnp.array([True, False, True])), np.full(16, 2.0)
+        )
+
+    @pytest.mark.parametrize(("policy", "absolute"), [("lego", False), ("mappo-gnn", True)])
+    def test_an_encoder_of_observations_works_inside_a_policy(self, policy, absolute):
+        asked = []
+
+        def build(policy, layout, *, absolute=False, key):
+            asked.append((layout, absolute))
+            return Count(policy.width)
+
+        register_view_encoder("count", build)
+        assert not ENCODERS.own("count")
+        assert isinstance(self.actor("count", policy).encoder, Count)
+        assert asked == [(self.LAYOUT, absolute)] * 2
+
+    def test_another_one_in_place_of_the_packages(self):
+        """What is registered last is built, and nobody takes it for the package's own."""
+        register_encoder("joint", lambda policy, features, *, key: Count(policy.width))
+        assert isinstance(self.actor("joint").encoder, RoleEncoder)
+        assert not ENCODERS.own("joint")
 
     def test_unknown_names(self):
-        with pytest.raises(ValueError, match=r"unknown encoder 'transformer'; known: attention, .*deepsets, joint"):
-            make_encoder(dataclasses.replace(SMALL, encoder="transformer"), key=jax.random.key(0))
-        layout = Layout(("agent",), (2,))
-        with pytest.raises(ValueError, match="unknown policy 'duplo'"):
-            make_policies(dataclasses.replace(SMALL, policy="duplo"), layout, key=jax.random.key(0))
+        with pytest.raises(ValueError, match=r"^unknown encoder 'transformer'; known: attention, deepsets, joint$"):
+            self.actor("transformer")
+        with pytest.raises(ValueError, match=r"unknown policy 'duplo'; known: lego, mappo, .*segnn"):
+            policy_of("duplo")
+
+
+def test_another_one_in_place_of_the_packages_before_those_are_imported():
+    """The package's files are read when a name is first asked for: they do not take a name back."""
+    code = """
+from legoswarm.policies.policy import POLICIES, Policy
+class Mine(Policy):
+    name = "lego"
+POLICIES.register(Mine)
+assert POLICIES["lego"] is Mine and not POLICIES.own("lego")
+assert POLICIES.own("mappo")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 0}, "the width must lie between 1 and .*, not at 0"),
-        ({"heads": 0}, "the heads must lie between 1 and .*, not at 0"),
-        ({"depth": -1}, "the depth must lie between 0 and .*, not at -1"),
-        ({"width": 18}, r"the width \(18\) must be a multiple of the heads \(4\)"),
-        ({"width": 18, "encoder": "joint"}, r"the width \(18\) must be a multiple of the heads \(4\)"),
-        ({"leash": -1.0}, "leash must be 0 .* or a distance, not -1.0"),
-        ({"leash": float("nan")}, "leash must be 0 .* or a distance, not nan"),
+        ({"width": 0}, "width must be between 1 and 4096, not 0"),
+        ({"width": True}, "width must be a whole number, not True"),
+        ({"heads": 0}, "heads must be between 1 and 4096, not 0"),
+        ({"depth": -1}, "depth must be between 0 and 32, not -1"),
+        ({"nearest": -1}, "nearest must be between 0 and 10000, not -1"),
+        ({"leash": -1.0}, "leash must be at least 0, not -1.0"),
+        ({"leash": float("nan")}, "leash must be a finite number, not nan"),
+        ({"leash_gain": -1.0}, "leash_gain must be at least 0, not -1.0"),
+        ({"squash": float("inf")}, "squash must be a finite number, not inf"),
+        ({"slow": -0.1}, "slow must be at least 0, not -0.1"),
         ({"pooling": "sum"}, "pooling must be mean or max, not 'sum'"),
-        ({"critic": "team"}, "critic must be full .*, local .* or pairs, not 'team'"),
-        ({"log_std": 4.0}, "log_std must lie between -10 and 3, not 4.0"),
-        ({"log_std": float("nan")}, "log_std must lie between -10 and 3, not nan"),
-        ({"hands": 3}, "hands must be 1 .* or 2 .*, not 3"),
-        ({"axis": "north"}, "axis must be one of"),
+        ({"critic": "team"}, "critic must be full, pairs or none, not 'team'"),
+        ({"critic": "local"}, "critic must be full, pairs or none, not 'local'"),
+        ({"precision": "float16"}, "precision must be auto, float32 or bfloat16, not 'float16'"),
+        ({"log_std": 4.0}, "log_std must be between -10 and 3, not 4.0"),
+        ({"log_std": float("nan")}, "log_std must be a finite number, not nan"),
+        ({"hands": 3}, "hands must be 1 or 2, not 3"),
+        ({"axis": "north"}, "axis must be velocity, position or none, not 'north'"),
         ({"axis": "position", "rest": "global"}, "belongs to the velocity axis"),
     ],
 )
-def test_impossible_configurations(changes, message):
+def test_impossible_options(changes, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(SMALL, **changes)
 
 
-def test_heads_do_not_matter_without_attention():
-    assert dataclasses.replace(SMALL, encoder="deepsets", width=18).width == 18
+@pytest.mark.parametrize("encoder", ["attention", "joint"])
+def test_the_width_is_a_multiple_of_the_heads(encoder):
+    """Where there are heads: the encoder refuses, so that one without them takes any width."""
+    odd, layout = policy_of(width=18, encoder=encoder), Layout(("agent",), (2,))
+    with pytest.raises(ValueError, match=r"the width \(18\) must be a multiple of the heads \(4\)"):
+        make_policies(odd, layout, key=jax.random.key(0))
+    without = dataclasses.replace(odd, encoder="deepsets")
+    assert eqx.filter_eval_shape(make_policies, without, layout, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("policy", "option"),
+    [
+        ("mappo", "encoder"),
+        ("mappo", "heads"),
+        ("mappo", "hands"),
+        ("mappo", "depth"),
+        ("mappo-local", "pooling"),
+        ("mappo-gnn", "axis"),
+        ("pic", "nearest"),
+        ("segnn", "encoder"),
+        ("segnn-planar", "slow"),
+        ("lego", "colour"),
+    ],
+)
+def test_an_option_that_a_policy_does_not_have_is_refused_by_name(policy, option):
+    with pytest.raises(ValueError, match=f"^the policy {policy} has no option '{option}'$"):
+        policy_of(policy, **{option: 1})
+    with pytest.raises(ValueError, match=f"nor the policy {policy} nor mappo has '{option}'"):
+        configure("spread", policy, **{option: 1})
+    with pytest.raises(ValueError, match=f"unknown field '{option}'"):
+        POLICIES.read({"name": policy, option: 1}, "policy")

@@ -18,8 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenes import SPREAD, TAG, near_tie, orthogonal, pad, permute, random_scene, stack, transform
+from tiny import FAST
 
 from legoswarm.layout import Layout
+from legoswarm.learn.algorithms.ippo import Ippo
+from legoswarm.learn.algorithms.mappo import Mappo, value_of
 from legoswarm.limits import Limit
 from legoswarm.policies.networks.roles import make_policies
 from legoswarm.policies.networks.team import decide, join, world_actions
@@ -33,10 +36,9 @@ SCENES = 8  # in each example
 ATTENTION = policy_of(width=32, depth=2, heads=4, axis="velocity")
 DEEPSETS = policy_of(width=16, depth=1, encoder="deepsets", pooling="max", leash=1.0, axis="velocity")  # it pulls
 JOINT = policy_of(width=16, depth=2, heads=4, encoder="joint", axis="velocity")
-CRITICS = ("full", "local", "pairs")
-OUTPUTS = {"hands 1": {"hands": 1}, "hands 2": {"hands": 2}, **{name: {"critic": name} for name in CRITICS}}
-
-
+CRITICS = ("full", "local", "pairs")  # local: the same as `full`, but of what its agent sees, as IPPO asks it
+OUTPUTS = {"hands 1": {"hands": 1}, "hands 2": {"hands": 2}, "full": {}, "local": {}, "pairs": {"critic": "pairs"}}
+MAPPO, IPPO = Mappo(), Ippo()
 ONE, TWO, PAIRS = ("hands 1", "full"), ("hands 2", "local"), ("pairs",)
 
 
@@ -87,10 +89,11 @@ def lively(config, layout):
 @functools.cache
 def output(config, layout, name):
     """A jitted function from a batch of scenes to the actions (`hands 1`, `hands 2`) or values (of `CRITICS`)."""
-    return compiled(lively(dataclasses.replace(config, **OUTPUTS[name]), layout), layout, name.startswith("hands"))
+    policies = lively(dataclasses.replace(config, **OUTPUTS[name]), layout)
+    return compiled(policies, layout, name.startswith("hands"), IPPO if name == "local" else MAPPO)
 
 
-def compiled(policies, layout, acting):
+def compiled(policies, layout, acting, algorithm=MAPPO):
     """The same of any policies."""
 
     def actions(policies, scene):
@@ -100,11 +103,12 @@ def compiled(policies, layout, acting):
     def values(policies, scene):
         def of_role(role):
             members = jnp.arange(layout.members(role))
-            return jax.vmap(lambda member: policies[role].critic(scene, role, member))(members)
+            return jax.vmap(lambda m: value_of(policies[role].critic, scene, role, m, algorithm))(members)
 
         return join(layout, {role: of_role(role) for role in layout.controlled_roles})
 
-    return functools.partial(jax.jit(jax.vmap(actions if acting else values, in_axes=(None, 0))), policies)
+    run = jax.jit(jax.vmap(actions if acting else values, in_axes=(None, 0)), compiler_options=FAST)
+    return functools.partial(run, policies)
 
 
 def outcome(config, scenes, outputs):

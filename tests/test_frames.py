@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scenes import SPREAD, TAG, make_scene, near_tie, orthogonal, random_scene, stack, transform
+from scenes import SLOW, SPREAD, TAG, make_scene, near_tie, orthogonal, random_scene, stack, transform
+from tiny import FAST
 
-from legoswarm.frames.canonical import SLOW, canonicalize, make_frame
+from legoswarm.frames.canonical import canonicalize, make_frame
 from legoswarm.frames.rules import TINY, check_frame
 from legoswarm.layout import Layout
-from legoswarm.policies.networks.framed import FramedActor
+from legoswarm.policies.encoders.encoder import make_view_encoder
+from legoswarm.policies.networks.framed import FramedActor, frame_of
 from legoswarm.scene import Entities, View, observe
 from tests.policies import policy_of
 
@@ -218,6 +220,13 @@ class TestSlow:
         np.testing.assert_allclose(frame.rotation[:, 0], [-0.6, 0.8], atol=1e-6)
         np.testing.assert_allclose(canonicalize(view, frame).velocity, [speed, 0.0], rtol=1e-6)
 
+    def test_the_speed_is_the_policys_option(self):
+        view = make_view(0.3 * np.array([-0.6, 0.8]), self.near, self.far)
+        for slow, moving in ((0.0, True), (SLOW, True), (0.29, True), (0.31, False)):
+            frame = frame_of(view, policy_of(slow=slow))
+            assert frame.moving == moving
+            np.testing.assert_allclose(frame.rotation, make_frame(view, slow=slow).rotation)
+
     def test_the_position_axis_never_follows_the_velocity(self):
         view = make_view((-0.6, 0.8), self.near, self.far)
         frame = make_frame(view, "position")
@@ -317,7 +326,7 @@ def test_a_view_without_slots(axis):
 @functools.cache
 def actor_gradient(axis, rest):
     config = policy_of(width=8, depth=1, heads=2, axis=axis, rest=rest, hands=2)
-    actor = FramedActor(config, Layout(("agent", "thing"), (4, 4)), key=jax.random.key(0))
+    actor = FramedActor(config, Layout(("agent", "thing"), (4, 4)), make_view_encoder, key=jax.random.key(0))
 
     def output(actor, view):
         decision = actor(view)
@@ -327,7 +336,7 @@ def actor_gradient(axis, rest):
         frame = make_frame(view, axis, rest)
         return frame, canonicalize(view, frame), eqx.filter_value_and_grad(output)(actor, view)
 
-    return eqx.filter_jit(everything)
+    return jax.jit(everything, compiler_options=FAST)
 
 
 def test_thresholds_are_far_above_rounding_and_far_below_a_step():
@@ -363,9 +372,10 @@ def test_local_and_world_undo_each_other(mirror):
 
 
 def test_unknown_and_contradictory_choices():
-    with pytest.raises(ValueError, match="axis must be one of velocity, position, none, not 'north'"):
-        check_frame("north", "equivariant")
-    with pytest.raises(ValueError, match="rest must be one of equivariant, global, not 'asleep'"):
-        make_frame(make_view(MOVE), "velocity", "asleep")
-    with pytest.raises(ValueError, match="belongs to the velocity axis"):
-        check_frame("position", "global")
+    with pytest.raises(ValueError, match="axis must be velocity, position or none, not 'north'"):
+        policy_of(axis="north")
+    with pytest.raises(ValueError, match="rest must be equivariant or global, not 'asleep'"):
+        policy_of("mappo-local", rest="asleep")
+    for refuse in (check_frame, lambda axis, rest: policy_of(axis=axis, rest=rest)):
+        with pytest.raises(ValueError, match="belongs to the velocity axis"):
+            refuse("position", "global")

@@ -6,6 +6,7 @@ import pytest
 
 from legoswarm.policies.networks.leash import pull_back
 from legoswarm.scene import Entities, View
+from tests.policies import policy_of
 
 LEASH = 1.5
 AWAY = np.array([0.6, -0.8])  # from the agent to the centroid of itself and the others
@@ -15,7 +16,9 @@ def pull(distance, leash=LEASH):
     """The pull on an agent that is so far from the centroid of itself and two others, of whom a third is hidden."""
     others = np.array([1.5 * distance * AWAY + (0.1, 0.2), 1.5 * distance * AWAY - (0.1, 0.2), (-90.0, 90.0)])
     seen = Entities(jnp.asarray(others, jnp.float32), jnp.zeros((3, 2)), jnp.array([True, True, False]))
-    return np.asarray(pull_back(View(jnp.array([7.0, -3.0]), jnp.array([0.5, 0.5]), (seen,)), leash), float)
+    return np.asarray(
+        pull_back(View(jnp.array([7.0, -3.0]), jnp.array([0.5, 0.5]), (seen,)), policy_of(leash=leash)), float
+    )
 
 
 @pytest.mark.parametrize("distance", [0.0, 0.7, 1.49])

@@ -10,11 +10,9 @@ import dataclasses
 from pathlib import Path
 
 import legoswarm
-from legoswarm.evaluate.policies import EPISODE_SEED
-from legoswarm.evaluate.policies import evaluate_policy
+from legoswarm.evaluate.policies import EPISODE_SEED, evaluate_policy
 from legoswarm.files import read_json
-from legoswarm.policies.saved.file import load_policy
-from legoswarm.policies.saved.file import save_policy
+from legoswarm.policies.saved.file import load_policy, save_policy
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("run", type=Path)

@@ -20,15 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from legoswarm.cli.options import number
-from legoswarm.cli.options import whole
+from legoswarm.cli.options import number, whole
+from legoswarm.fast.backend import on_cpu, over_seeds
 from legoswarm.files import write_json
-from legoswarm.learn.algorithms.mappo import Mappo
-from legoswarm.learn.defaults import policy_config
-from legoswarm.learn.train import TrainConfig
-from legoswarm.learn.train import make_train
-from legoswarm.fast.backend import on_cpu
-from legoswarm.fast.backend import over_seeds
+from legoswarm.learn.train import TrainConfig, configure, make_train
 from legoswarm.provenance import provenance
 from legoswarm.tasks.task import TASKS
 
@@ -39,10 +34,10 @@ def sweep(config: TrainConfig, trials: list[dict[str, float]], seeds: int) -> tu
     """Figures (trials, seeds) of all trials after training, and the seconds it took."""
 
     def program(trial: dict[str, Any]):
-        mappo = dataclasses.replace(config.mappo)
+        algorithm = dataclasses.replace(config.algorithm)
         for name, value in trial.items():  # traced values, past the checks of a frozen class
-            object.__setattr__(mappo, name, value)
-        return make_train(dataclasses.replace(config, mappo=mappo))
+            object.__setattr__(algorithm, name, value)
+        return make_train(dataclasses.replace(config, algorithm=algorithm))
 
     def begin(trial: dict[str, Any], seed: Any) -> Any:
         return program(trial).init(jax.random.key(seed))
@@ -81,12 +76,11 @@ def main() -> None:
     args = parser.parse_args()
     task = TASKS.make(args.task, **({"agents": args.agents} if args.task == "spread" else {}))
     trials = [{"lr": lr, "entropy": entropy} for lr in args.lr for entropy in args.entropy]
-    critic = {"critic": args.critic} if args.critic else {}
-    policy = policy_config(args.policy, width=args.width, **critic)
+    options = {"width": args.width, "envs": args.envs, "minibatches": args.minibatches}
+    options |= {"critic": args.critic} if args.critic else {}
     rows = []
     for epochs in args.epochs:
-        mappo = Mappo(envs=args.envs, epochs=epochs, minibatches=args.minibatches)
-        config = TrainConfig(task, policy, mappo, args.steps)
+        config = configure(task, args.policy, steps=args.steps, epochs=epochs, **options)
         figures, seconds = sweep(config, trials, args.seeds)
         for at, trial in enumerate(trials):
             returns = figures[task.primary][at]
@@ -96,7 +90,7 @@ def main() -> None:
         about = {
             "command": " ".join(["python", *sys.argv]),
             "agents": args.agents,
-            "critic": policy.critic,
+            "critic": config.policy.critic,
             "steps": args.steps,
             "seconds": seconds,
         }

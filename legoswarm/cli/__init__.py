@@ -16,12 +16,12 @@ from legoswarm.cli.options import Parser, of, one_line, parse
 
 # In which module the class of a command is, and what it does: the overview imports none of them.
 COMMANDS = {
-    "demo": ("studies", "train for about two minutes, evaluate on other team sizes, animate"),
+    "demo": ("evaluate", "train for about two minutes, evaluate on other team sizes, animate"),
     "train": ("train", "train policies"),
     "eval": ("evaluate", "evaluate a policy, or two of them head to head"),
     "watch": ("evaluate", "animate a trained policy"),
-    "study": ("studies", "repeat the paper's tables and figures, part by part"),
-    "report": ("studies", "draw one page from what studies measured"),
+    "study": ("evaluate", "repeat the paper's tables and figures, part by part"),
+    "report": ("evaluate", "draw one page from what studies measured"),
     "bench": ("train", "measure speed: training, compilation, worlds, acting"),
     "export": ("robots", "write a policy that runs without JAX: NumPy and ONNX"),
     "fly": ("robots", "fly pursuit and evasion on drones, real or simulated"),
@@ -71,13 +71,11 @@ def _sentence(error: Exception) -> object:
     """Return what to tell the user, or None if the mistake is ours."""
     from legoswarm.files import FileError
 
-    if isinstance(error, ValueError | FileError):
-        return error
     if isinstance(error, OSError):
         return f"{error.filename or 'a file'}: {error.strerror or error}"
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):  # XLA's word for it
         return "there is not enough memory for this"
-    return None
+    return error if isinstance(error, ValueError | FileError) else None
 
 
 def _use_compilation_cache() -> None:

@@ -19,15 +19,13 @@ REQUIRED: Any = dataclasses.MISSING  # the default of what must be given
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one sentence on stderr, exit code 2; options are written out."""
+    """An argument parser whose errors are one sentence on stderr, exit code 2."""
 
-    def __init__(self, chosen: Sequence[str] = (), **settings: Any):
-        super().__init__(**{"allow_abbrev": False, **settings})
-        self.help_command = " ".join([self.prog, *chosen, "--help"])
+    chosen: Sequence[str] = ()  # words that decide which options there are
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and which help has the answer."""
-        sys.stderr.write(f"{self.prog}: {one_line(message)} (see {self.help_command})\n")
+        sys.stderr.write(f"{self.prog}: {one_line(message)} (see {' '.join([self.prog, *self.chosen, '--help'])})\n")
         raise SystemExit(2)
 
 
@@ -49,9 +47,13 @@ def parse(command: Any, prog: str, words: Sequence[str]) -> dict[str, Any]:
     plain = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
     groups: list[Group] = command.groups(plain) if hasattr(command, "groups") else []
     names = {group.title.split()[-1] for group in groups}
+    places = "".join(
+        f" [{f.name.upper()}]" for f in dataclasses.fields(command) if "positional" in f.metadata["settings"]
+    )
+    usage = f"{prog}{places} [OPTION ...]" if groups else None  # argparse's would fill the screen
+    parser = Parser(prog=prog, usage=usage, description=inspect.getdoc(command), allow_abbrev=False)
     pairs = itertools.pairwise([*plain, ""])
-    chosen = [word for word, after in pairs if word in names or (word.startswith("--") and after in names)]
-    parser = Parser(chosen, prog=prog, description=inspect.getdoc(command))
+    parser.chosen = [word for word, after in pairs if word in names or (word.startswith("--") and after in names)]
     _add_options(parser, command)
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     for group in groups:
@@ -63,8 +65,8 @@ def parse(command: Any, prog: str, words: Sequence[str]) -> dict[str, Any]:
             parser.error(f"the {group.title} has no option {word}")
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    del values.debug
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(values).items()}
+    given = ((name, value) for name, value in vars(values).items() if name != "debug")
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given}
 
 
 def of(config: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,8 +88,9 @@ def _add_options(parser: Any, config: Any) -> None:
         if kind.base is bool:
             settings["action"] = "store_true" if default is False else argparse.BooleanOptionalAction
         else:
-            metavar = None if "choices" in own else field.name.upper() if positional else _METAVARS[kind.base]
-            settings |= {"type": _READERS[kind.base], "nargs": "+" if kind.many else None, "metavar": metavar}
+            reader, metavar = _READERS[kind.base]
+            metavar = None if "choices" in own else field.name.upper() if positional else metavar
+            settings |= {"type": reader, "nargs": "+" if kind.many else None, "metavar": metavar}
         if not positional:
             settings |= {"dest": field.name, "required": default is REQUIRED}
         parser.add_argument(field.name if positional else flag, **{**settings, **own})
@@ -122,8 +125,7 @@ def random_seed(text: str) -> int:
     return value
 
 
-_READERS = {int: whole, float: number, str: str, Path: Path}
-_METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH"}
+_READERS = {int: (whole, "N"), float: (number, "X"), str: (str, "NAME"), Path: (Path, "PATH")}
 
 
 def free_folder(parent: Path, stem: str) -> Path:

@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from legoswarm.cli.options import Group, argument, free_folder, random_seed
 from legoswarm.configs import Registry
+from legoswarm.files import write_json
 from legoswarm.learn.algorithms.algorithm import ALGORITHMS
 from legoswarm.learn.folder import RunConfig
 from legoswarm.learn.loop import CHECKPOINT_SECONDS, resume_run, start_run
@@ -30,7 +33,7 @@ class Train:
     policy: str = argument("lego", ", ".join(POLICIES.names()))
     algorithm: str = argument("mappo", ", ".join(ALGORITHMS.names()))
     resume: str | None = argument(None, "go on with this run; nothing else may be given", metavar="RUN")
-    warm: str | None = argument(None, "begin with the policy of a run, a policy file or zoo:NAME", flag="--from")
+    warm: str | None = argument(None, "begin with that of a run, a file or zoo:NAME", flag="--from", metavar="POLICY")
     out: Path | None = argument(None, "folder of the run (default: runs/TASK-POLICY)")
     seeds: int = argument(1, "how many seeds, side by side in one program")
     seed: int = argument(0, "the first seed", type=random_seed)
@@ -48,8 +51,7 @@ class Train:
         """Train, or go on with a run, and say where the policy is."""
         if self.resume:
             if others := [name for name in given if name not in ("resume", "checkpoint_seconds")]:
-                words = {"task": self.task, "warm": "--from"}
-                word = words.get(others[0], "--" + others[0].replace("_", "-"))
+                word = {"task": self.task, "warm": "--from"}.get(others[0], "--" + others[0].replace("_", "-"))
                 raise ValueError(f"--resume takes the run's own configuration: leave {word} out")
             folder = resume_run(self.resume, checkpoint_seconds=self.checkpoint_seconds)
         elif self.task:
@@ -103,7 +105,6 @@ class Bench:
     forward: int | None = argument(None, "instead: one decision of everybody in N worlds")
     acting: str | None = argument(None, "instead: one agent of this policy among --entities", metavar="POLICY")
     entities: int = argument(1000, "for --acting")
-    compile_apart: bool = argument(True, "compile one program after the other and say how long each took")
     device: str | None = argument(None, "where (default: what JAX prefers)", choices=("cpu", "gpu"))
     json: bool = argument(False, "print JSON")
     out: Path | None = argument(None, "write JSON into this file, row by row")
@@ -112,9 +113,6 @@ class Bench:
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Measure, and print a table or JSON."""
-        import jax
-
-        from legoswarm.files import write_json
         from legoswarm.studies.bench import bench, format_bench
 
         if self.device == "cpu":
@@ -123,7 +121,11 @@ class Bench:
             raise ValueError(f"JAX does not find a {self.device.upper()} here")
         settings = {name: value for name, value in vars(self).items() if name not in ("device", "json", "out")}
         options = {name: value for name, value in given.items() if name not in vars(self)}
-        keep = {"keep": lambda report: write_json(self.out, report)} if self.out else {}
-        nearest = options.get("nearest", 0)  # of --acting too
-        report = bench(**settings, options=options, nearest=nearest, command=command_line, **keep)
+        report = bench(
+            **settings,
+            options=options,
+            nearest=options.get("nearest", 0),  # of --acting too
+            command=command_line,
+            keep=lambda report: write_json(self.out, report) if self.out else None,
+        )
         print(json.dumps(report, indent=1) if self.json else format_bench(report), flush=True)

@@ -9,8 +9,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,13 @@ from legoswarm.policies.saved.look import look
 ENCODERS = ("attention", "deepsets", "joint")
 
 
+@dataclasses.dataclass(frozen=True)
 class Runtime:
     """A trained policy that acts for a whole team, as `legoswarm.Swarm` does; `load_runtime` makes it."""
 
-    def __init__(self, description: Description, actors: NumpyActors, seed: int):
-        self.description = description
-        self.actors = actors
-        self.seed = seed
+    description: Description
+    actors: NumpyActors
+    seed: int
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -95,9 +96,9 @@ class _Arrays:
         check_array(self.arrays[name], (self.seeds, *shape), np.dtype(np.float32), name, str(self.path))
         return self.arrays[name][self.at]
 
-    def linear(self, name: str, inputs: int, outputs: int) -> Affine:
-        """Return the affine map of that name."""
-        return Affine(self.take(f"{name}/weight", inputs, outputs), self.take(f"{name}/bias", outputs))
+    def stack(self, rows: Sequence[Sequence[str]], name: str, *shape: int) -> np.ndarray:
+        """Return the arrays of that name of all modules, which are named in rows."""
+        return np.array([[self.take(f"{module}/{name}", *shape) for module in row] for row in rows])
 
     def check_all_taken(self, roles: Sequence[str]) -> None:
         """Refuse a file with arrays that are neither taken nor part of a critic."""
@@ -121,31 +122,24 @@ def _read_actors(arrays: _Arrays, description: Description) -> NumpyActors:
     encoders = [[f"{actor}/encoder"] for actor in actors] if joint else roles  # where layers are: one for all, or each
 
     def of_actors(name: str, inputs: int, outputs: int) -> Affine:
-        linears = [arrays.linear(f"{actor}/{name}", inputs, outputs) for actor in actors]
-        weight, bias = (np.stack(fields) for fields in zip(*linears, strict=True))
-        return Affine(weight, bias[:, None])
+        rows = [[f"{actor}/{name}"] for actor in actors]
+        return Affine(arrays.stack(rows, "weight", inputs, outputs)[:, 0], arrays.stack(rows, "bias", outputs))
 
-    def of_encoders(names: list[list[str]], inputs: int) -> Affine:
-        linears = [[arrays.linear(name, inputs, width) for name in row] for row in names]
-        weight = np.stack([np.stack([linear.weight for linear in row]) for row in linears])
-        bias = np.stack([np.stack([linear.bias for linear in row]) for row in linears])
+    def of_encoders(rows: list[list[str]], name: str, inputs: int) -> Affine:
+        weight, bias = arrays.stack(rows, f"{name}weight", inputs, width), arrays.stack(rows, f"{name}bias", width)
         return Affine(weight[:, :, None], bias[:, :, None, None])
-
-    def inside(rows: list[list[str]], name: str) -> list[list[str]]:
-        return [[f"{encoder}/{name}" for encoder in row] for row in rows]
 
     def attention(name: str) -> NumpyAttention:
         heads, size = config.heads, width // config.heads
-        names = inside(encoders, f"{name}/qkv/weight")
-        qkv = np.array([[arrays.take(name, width, 3 * width) for name in row] for row in names])
+        qkv = arrays.stack(encoders, f"{name}qkv/weight", width, 3 * width)
         qkv = qkv.reshape(*qkv.shape[:2], width, 3, heads, size)
         qkv[..., 0, :, :] *= size**-0.5
         qkv = np.moveaxis(qkv, 4, 2).reshape(*qkv.shape[:2], 1, heads, width, 3 * size)
-        sigma = of_encoders(inside(encoders, f"{name}/sigma"), width)
+        sigma = of_encoders(encoders, f"{name}sigma/", width)
         return NumpyAttention(qkv, Affine(sigma.weight.reshape(*qkv.shape[:4], size, width), sigma.bias))
 
     def deep_sets(name: str) -> Affine:
-        return of_encoders(inside(encoders, name), width)
+        return of_encoders(encoders, name, width)
 
     layer = deep_sets if config.encoder == "deepsets" else attention
     fuse = of_actors("encoder/fuse/linears/0", parts * width, width)
@@ -153,28 +147,12 @@ def _read_actors(arrays: _Arrays, description: Description) -> NumpyActors:
         arrays.take(f"{actor}/log_std", 2)  # no part of the mean action
     return NumpyActors(
         of_actors("encoder/myself" if joint else "encoder/myself/linears/0", 2, width),
-        of_encoders(roles if joint else inside(roles, "embed"), 4),
-        tuple(layer(f"layers/{at}") for at in range(config.depth)),
+        of_encoders(roles, "" if joint else "embed/", 4),
+        tuple(layer(f"layers/{at}/") for at in range(config.depth)),
         Affine(fuse.weight.reshape(len(actors), parts, width, width), fuse.bias),
         of_actors("encoder/fuse/linears/1", width, width),
         of_actors("head", width, 2),
     )
-
-
-def time_calls(
-    runtime: Runtime, team: Sequence[int], calls: int, clock: Callable[[], float] = time.perf_counter
-) -> np.ndarray:
-    """Return the seconds that each of `calls` calls of `act` takes for so many entities of each role."""
-    rng = np.random.default_rng(0)
-    roles = [role for role, count in zip(runtime.roles, team, strict=True) for _ in range(count)]
-    positions, velocities = rng.uniform(-1, 1, (2, len(roles), 2))
-    seconds = np.empty(calls)
-    for at in range(calls):
-        start = clock()
-        runtime.act(positions, velocities, roles)
-        seconds[at] = clock() - start
-        positions += 0.01 * rng.normal(size=positions.shape)
-    return seconds
 
 
 def main() -> None:
@@ -198,9 +176,17 @@ def _measure(policy: str, team: Sequence[int] | None, calls: int) -> None:
         raise ValueError(f"--team needs a number for each of {', '.join(runtime.roles)}, and --calls at least 1")
     words = ", ".join(f"{count} {role}" for role, count in zip(runtime.roles, team, strict=True))
     print(f"{words}: {calls} calls")
+    rng = np.random.default_rng(0)
+    names = [role for role, count in zip(runtime.roles, team, strict=True) for _ in range(count)]
+    positions, velocities = rng.uniform(-1, 1, (2, len(names), 2))
     # What the second line lacks of the first, the machine spent on something else.
     for name, clock in (("wall clock", time.perf_counter), ("processor time", time.thread_time)):
-        seconds = time_calls(runtime, team, calls, clock)
+        seconds = np.empty(calls)
+        for at in range(calls):
+            start = clock()
+            runtime.act(positions, velocities, names)
+            seconds[at] = clock() - start
+            positions += 0.01 * rng.normal(size=positions.shape)
         middle, high, most = (1e3 * np.quantile(seconds, share) for share in (0.5, 0.99, 1.0))
         print(f"{name}: median {middle:.3f} ms, 99 % below {high:.3f} ms, longest {most:.3f} ms")
 

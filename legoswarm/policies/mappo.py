@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 from legoswarm.configs import with_default
@@ -28,10 +29,6 @@ class MappoPolicy(Policy):
 
     def build(self, layout: Layout, role: str, *, key: Any) -> Any:
         """Build the two MLPs."""
-        import jax
+        from legoswarm.policies.networks.mlp import TeamCritic, mlp_policy
 
-        from legoswarm.policies.networks.mlp import TeamCritic, raw_mlp_actor
-        from legoswarm.policies.networks.roles import RolePolicy
-
-        key_actor, key_critic = jax.random.split(key)
-        return RolePolicy(raw_mlp_actor(self, layout, key=key_actor), TeamCritic(self, layout, role, key=key_critic))
+        return mlp_policy(self, layout, functools.partial(TeamCritic, self, layout, role), key=key)

@@ -65,32 +65,32 @@ class Spread:
 
     @property
     def landmark_count(self) -> int:
-        """As many as agents, unless said otherwise."""
+        """Count the landmarks: as many as agents, unless said otherwise."""
         return self.agents if self.landmarks is None else self.landmarks
 
     @property
     def action_limit(self) -> Limit:
-        """By default what the protocol says: a disc of 8, or mpe2's box of 1."""
+        """Return the limit on actions, by default the protocol's: a disc of 8, or mpe2's box of 1."""
         return find_protocol(self.protocol).action_limit(self.limit)
 
     @property
     def layout(self) -> Layout:
-        """Agents, then landmarks."""
+        """Return the roles: agents, then landmarks."""
         return Layout(("agent", "landmark"), (self.agents, self.landmark_count))
 
     @property
     def radii(self) -> tuple[float, ...]:
-        """Each entity's radius."""
+        """Return each entity's radius."""
         return (AGENT_RADIUS,) * self.agents + (LANDMARK_RADIUS,) * self.landmark_count
 
     @property
     def bodies(self) -> Bodies:
-        """Agents push each other; landmarks touch nobody."""
+        """Return the bodies: agents push each other; landmarks touch nobody."""
         n = self.agents
         return Bodies(self.radii, acceleration=(5.0,) * n, max_speed=(math.inf,) * n, solid=n)
 
     def reset(self, key: PRNGKeyArray) -> State:
-        """Agents at rest on their side, landmarks anywhere (within 0.8 in protocol `paper`)."""
+        """Place agents at rest on their side, landmarks anywhere (within 0.8 in protocol `paper`)."""
         key_agents, key_landmarks, key_size = jax.random.split(key, 3)
         reach = find_protocol(self.protocol).landmark_reach
         agents = _draw(key_agents, self.agents, self.start, 1.0)
@@ -102,26 +102,26 @@ class Spread:
             exists = jnp.tile(jnp.arange(self.agents) < size, 2)
         return State(position, jnp.zeros_like(position), exists, jnp.zeros((), jnp.int32))
 
-    def step(self, state: State, action: Float[AnyArray, "agents 2"]) -> State:
-        """One step of particle physics under the limited action."""
+    def step(self, state: State, action: Float[AnyArray, "agents dim"]) -> State:
+        """Take one step of particle physics under the limited action."""
         return find_protocol(self.protocol).step(state, self.action_limit(action), self.bodies)
 
     def _distance(self, state: State) -> Float[AnyArray, ""]:
-        """D_t: the sum over landmarks of the distance to the nearest agent."""
+        """Return D_t, the sum over landmarks of the distance to the nearest agent."""
         xp = namespace(state.position)
         gaps = distances(state.position[self.agents :], state.position[: self.agents])
         gaps = xp.where(state.exists[: self.agents][None], gaps, math.inf)
         return xp.where(state.exists[self.agents :], gaps.min(-1), 0.0).sum()
 
     def _collisions(self, state: State) -> Float[AnyArray, " agents"]:
-        """How many others each agent collides with."""
+        """Count the others that each agent collides with."""
         agents, exists = state.position[: self.agents], state.exists[: self.agents]
         touches = distances(agents, agents) < 2 * AGENT_RADIUS
         touches = touches & exists[:, None] & exists[None] & ~np.eye(self.agents, dtype=bool)
         return touches.astype(agents.dtype).sum(-1)
 
     def reward(self, state: State) -> Float[AnyArray, " agents"]:
-        """`paper`: every agent gets the sum over agents of -D_t - collisions; `mpe2`: half and half."""
+        """Return the sum over agents of -D_t - collisions to each (`paper`), or half and half (`mpe2`)."""
         distance, collisions = self._distance(state), self._collisions(state)
         exists = state.exists[: self.agents].astype(collisions.dtype)
         if self.protocol == "mpe2":
@@ -129,16 +129,16 @@ class Spread:
         return -(exists.sum() * distance + collisions.sum()) * exists
 
     def terminated(self, state: State) -> Bool[AnyArray, ""]:
-        """Never: only the time limit ends an episode."""
+        """Return False: only the time limit ends an episode."""
         return state.time < 0
 
     def scene(self, state: State) -> Scene:
-        """Everybody sees everything."""
+        """Return a scene in which everybody sees everything."""
         visible = jnp.ones((self.agents, self.layout.entities), bool)
         return Scene(state.position, state.velocity, state.exists, visible, self.layout)
 
     def measure(self, state: State) -> dict[str, AnyArray]:
-        """D_t, C_t and the number of agents."""
+        """Return D_t, C_t and the number of agents."""
         return {
             "distance": self._distance(state),
             "collisions": self._collisions(state).sum() / 2,
@@ -146,7 +146,7 @@ class Spread:
         }
 
     def figures(self, measures: dict[str, Any]) -> dict[str, Any]:
-        """Distance D, collisions C, return_2c = -N D - 2 C and return_1c = -N D - C of an episode."""
+        """Return distance D, collisions C, return_2c = -N D - 2 C and return_1c = -N D - C of an episode."""
         distance, collisions = measures["distance"].sum(), measures["collisions"].sum()
         covered = -measures["team"][0] * distance
         return {

@@ -52,12 +52,12 @@ class Tag:
 
     @property
     def action_limit(self) -> Limit:
-        """By default what the protocol says: a disc of 8, or mpe2's box of 1."""
+        """Return the limit on actions, by default the protocol's: a disc of 8, or mpe2's box of 1."""
         return find_protocol(self.protocol).action_limit(self.limit)
 
     @property
     def layout(self) -> Layout:
-        """Pursuers, evaders, obstacles and, if asked for, the arena's centre as an entity of its own role."""
+        """Return pursuers, evaders, obstacles and, if asked for, the arena's centre as a role of its own."""
         roles, slots = ("pursuer", "evader", "obstacle"), (self.pursuers, self.evaders, self.obstacles)
         if self.arena:
             roles, slots = (*roles, "centre"), (*slots, 1)
@@ -65,21 +65,21 @@ class Tag:
 
     @property
     def obstacle_radius(self) -> float:
-        """0.1 in `paper`, 0.2 in `mpe2`."""
+        """Return 0.1 in `paper`, 0.2 in `mpe2`."""
         return find_protocol(self.protocol).obstacle_radius
 
     @property
     def radii(self) -> tuple[float, ...]:
-        """Each entity's radius."""
+        """Return each entity's radius."""
         return self.bodies.radius + (0.02,) * self.arena
 
     @property
     def bodies(self) -> Bodies:
-        """Those that push: agents and obstacles."""
+        """Return those that push: agents and obstacles."""
         return chase_bodies(self.pursuers, self.evaders, self.obstacles, self.obstacle_radius)
 
     def reset(self, key: PRNGKeyArray) -> State:
-        """Agents anywhere in the arena at rest, obstacles within 0.8 (`paper`) or 0.9 (`mpe2`)."""
+        """Place agents anywhere in the arena at rest, obstacles within 0.8 (`paper`) or 0.9 (`mpe2`)."""
         key_agents, key_obstacles = jax.random.split(key)
         reach = find_protocol(self.protocol).obstacle_reach
         position = jnp.concatenate(
@@ -92,12 +92,12 @@ class Tag:
         exists = jnp.ones(len(position), bool)
         return State(position, jnp.zeros_like(position), exists, jnp.zeros((), jnp.int32))
 
-    def step(self, state: State, action: Float[AnyArray, "agents 2"]) -> State:
-        """One step of particle physics under the limited action."""
+    def step(self, state: State, action: Float[AnyArray, "agents dim"]) -> State:
+        """Take one step of particle physics under the limited action."""
         return find_protocol(self.protocol).step(state, self.action_limit(action), self.bodies)
 
     def _touches(self, state: State) -> Float[AnyArray, "pursuers evaders"]:
-        """1 for each pursuer that touches an evader."""
+        """Return 1 for each pursuer that touches an evader."""
         agents, exists = self.layout.agents, state.exists
         pursuers, evaders = state.position[: self.pursuers], state.position[self.pursuers : agents]
         touches = distances(pursuers, evaders) < PURSUER_RADIUS + EVADER_RADIUS
@@ -105,7 +105,7 @@ class Tag:
         return touches.astype(state.position.dtype)
 
     def reward(self, state: State) -> Float[AnyArray, " agents"]:
-        """The pursuers' shared reward, then each evader's own."""
+        """Return the pursuers' shared reward, then each evader's own."""
         xp = namespace(state.position)
         touches = self._touches(state)
         shared = CATCH * xp.ones_like(touches[:, 0]) * touches.sum()
@@ -115,24 +115,24 @@ class Tag:
         return xp.concatenate([shared, own]) * exists
 
     def terminated(self, state: State) -> Bool[AnyArray, ""]:
-        """Never: a touch does not end the chase."""
+        """Return False: a touch does not end the chase."""
         return state.time < 0
 
     def scene(self, state: State) -> Scene:
-        """Entities behind an obstacle are hidden, friend and foe; obstacles and the centre never are."""
+        """Hide entities behind an obstacle, friend and foe; obstacles and the centre are never hidden."""
         layout = self.layout
         visible = jnp.ones((layout.agents, layout.entities), bool).at[:, : layout.agents].set(~self._hidden(state))
         return Scene(state.position, state.velocity, state.exists, visible, layout)
 
     def _hidden(self, state: State) -> Bool[AnyArray, "agents agents"]:
-        """Which agents do not see each other."""
+        """Tell which agents do not see each other."""
         agents, block = state.position[: self.layout.agents], self.layout.block("obstacle")
         if not (self.occlusion and self.obstacles):
             return namespace(agents).zeros((len(agents), len(agents)), bool)
         return occluded(agents, state.position[block], state.exists[block], self.obstacle_radius)
 
     def measure(self, state: State) -> dict[str, AnyArray]:
-        """Touching pairs, the rewards of a pursuer and of the mean evader, who is hidden, how far apart evaders are."""
+        """Return touching pairs, rewards of a pursuer and of the mean evader, who is hidden, the evaders' gap."""
         xp, chased = namespace(state.position), slice(self.pursuers, self.layout.agents)
         reward, exists = self.reward(state), state.exists[: self.layout.agents].astype(state.position.dtype)
         evaders = exists[self.pursuers :].sum()
@@ -149,8 +149,10 @@ class Tag:
         }
 
     def figures(self, measures: dict[str, Any]) -> dict[str, Any]:
-        """One pursuer's return, the mean evader's, touching pair-steps, whether there was any; means over the steps of
-        the share of pursuers and evaders that do not see each other and of the distance between evaders.
+        """Return one pursuer's return, the mean evader's, touching pair-steps and whether there was any.
+
+        Beside them stand the share of pursuers and evaders that do not see each other and the distance between evaders,
+        both as means over the steps.
         """
         totals = {name: values.sum() for name, values in measures.items()}
         return {

@@ -19,6 +19,7 @@ from saved import save_small, small_policy
 import legoswarm
 from legoswarm.deploy.runtime import Runtime, load_runtime, main
 from legoswarm.files import FileError
+from legoswarm.policies.lego import LegoPolicy
 from legoswarm.policies.saved.file import save_policy
 from legoswarm.policies.saved.look import look
 from legoswarm.tasks.spread import Spread
@@ -58,9 +59,10 @@ def test_agrees_with_jax_at_every_team_size(name):
 
 def test_no_option_is_forgotten():
     """A new option of policies must be followed in deploy/actor.py, or be one that does not change actions."""
-    followed = {"width", "depth", "heads", "encoder", "pooling", "axis", "rest", "hands", "leash", "nearest"}
-    without_effect = {"policy", "critic", "log_std", "precision"}
-    assert {field.name for field in dataclasses.fields(PolicyConfig)} == followed | without_effect
+    followed = {"width", "depth", "heads", "encoder", "pooling", "axis", "rest", "slow", "hands", "nearest"}
+    followed |= {"leash", "leash_gain", "squash"}
+    without_effect = {"critic", "log_std", "precision"}
+    assert {field.name for field in dataclasses.fields(LegoPolicy)} == followed | without_effect
 
 
 def test_the_comparison_can_fail():

@@ -8,6 +8,8 @@ order of `layout.in_turn`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,7 @@ from legoswarm.fast.normalise import normalise
 from legoswarm.layout import in_turn
 from legoswarm.policies.networks.layers import Linear, Perceptron
 from legoswarm.policies.networks.raw import RawActor
+from legoswarm.policies.networks.roles import Critic, RolePolicy
 from legoswarm.policies.policy import Policy
 from legoswarm.scene import Entities, Layout, Scene, View, observe
 
@@ -87,7 +90,9 @@ def vector_size(layout: Layout) -> int:
     return 2 * layout.dimension + (2 * layout.dimension + 1) * (layout.entities - 1)
 
 
-def raw_mlp_actor(config: Policy, layout: Layout, *, key: PRNGKeyArray) -> RawActor:
-    """Build the MLP on the raw observation, which PIC has too."""
-    key_encoder, key_head = jax.random.split(key)
-    return RawActor(config, layout, SlotEncoder(config, layout, absolute=True, key=key_encoder), key=key_head)
+def mlp_policy(policy: Policy, layout: Layout, critic: Callable[..., Critic], *, key: PRNGKeyArray) -> RolePolicy:
+    """Build an MLP on the raw observation as the actor, beside a critic."""
+    key_actor, key_critic = jax.random.split(key)
+    key_encoder, key_head = jax.random.split(key_actor)
+    encoder = SlotEncoder(policy, layout, absolute=True, key=key_encoder)
+    return RolePolicy(RawActor(policy, layout, encoder, key=key_head), critic(key=key_critic))

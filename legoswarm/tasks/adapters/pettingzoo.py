@@ -27,8 +27,8 @@ class ParallelTask(ParallelEnv[str, np.ndarray, np.ndarray]):
     """A task with PettingZoo's parallel API; agents are named by role: `agent_0`, `pursuer_0`, `evader_1`.
 
     An observation is the agent's velocity and position, then for every other entity in the layout's order
-    its relative position, its velocity and 1 if it is visible (five zeros if it is hidden or absent). An
-    action is a 2-D force direction; the task limits it. With mixed team sizes, `agents` are the episode's.
+    its relative position, its velocity and 1 if it is visible (all zeros if it is hidden or absent). An
+    action is a force direction; the task limits it. With mixed team sizes, `agents` are the episode's.
     """
 
     def __init__(self, task: Task) -> None:
@@ -41,19 +41,18 @@ class ParallelTask(ParallelEnv[str, np.ndarray, np.ndarray]):
         self.render_mode = None
         self.possible_agents = [f"{role}_{number}" for role, slots in pairs for number in range(slots)]
         self.agents: list[str] = []
-        self.action_spaces = {name: Box(-size, size, (2,), np.float32) for name in self.possible_agents}
-        self.observation_spaces = {
-            name: Box(-np.inf, np.inf, (5 * layout.entities - 1,), np.float32) for name in self.possible_agents
-        }
+        self.action_spaces = {name: Box(-size, size, (layout.dimension,), np.float32) for name in self.possible_agents}
+        numbers = 2 * layout.dimension * layout.entities + layout.entities - 1
+        self.observation_spaces = {name: Box(-np.inf, np.inf, (numbers,), np.float32) for name in self.possible_agents}
         self._random: np.random.Generator | None = None
         self._state: State | None = None
 
     def observation_space(self, agent: str) -> Space[np.ndarray]:
-        """The same object at every call."""
+        """Return the space of an agent's observations, the same object at every call."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> Space[np.ndarray]:
-        """The square around the task's limit; the same object at every call."""
+        """Return the square around the task's limit, the same object at every call."""
         return self.action_spaces[agent]
 
     def reset(
@@ -80,7 +79,7 @@ class ParallelTask(ParallelEnv[str, np.ndarray, np.ndarray]):
         missing = [name for name in self.agents if name not in actions]
         if missing:
             raise ValueError(f"actions are missing for {', '.join(missing)}")
-        action = np.zeros((len(self.possible_agents), 2), np.float32)
+        action = np.zeros((len(self.possible_agents), self.task.layout.dimension), np.float32)
         for row, name in enumerate(self.possible_agents):
             if name in self.agents:
                 action[row] = actions[name]
@@ -110,14 +109,14 @@ def _reset(task: Task, key: PRNGKeyArray) -> tuple[State, Float[Array, "agents f
 
 @functools.partial(jax.jit, static_argnums=0)
 def _step(
-    task: Task, state: State, action: Float[Array, "agents 2"]
+    task: Task, state: State, action: Float[Array, "agents dim"]
 ) -> tuple[State, Float[Array, "agents features"], Float[Array, " agents"], Bool[Array, ""]]:
     state = task.step(state, action)
     return state, _observations(task, state), task.reward(state), task.terminated(state)
 
 
 def _observations(task: Task, state: State) -> Float[Array, "agents features"]:
-    """Each agent's velocity and position, then every other entity's features; see `ParallelTask`."""
+    """Return each agent's velocity and position, then every other entity's features; see `ParallelTask`."""
     scene = task.scene(state)
     agents, entities = scene.visible.shape
     position, velocity = scene.position[:agents], scene.velocity[:agents]

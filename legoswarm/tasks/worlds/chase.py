@@ -14,7 +14,7 @@ CATCH = 10.0
 
 
 def chase_bodies(pursuers: int, evaders: int, obstacles: int, obstacle_radius: float) -> Bodies:
-    """Pursuers: acceleration 3, speed 1.0. Evaders: 4, 1.3. Obstacles push and stay."""
+    """Return the bodies of Tag. Pursuers: acceleration 3, speed 1.0. Evaders: 4, 1.3. Obstacles push and stay."""
     return Bodies(
         (PURSUER_RADIUS,) * pursuers + (EVADER_RADIUS,) * evaders + (obstacle_radius,) * obstacles,
         acceleration=(3.0,) * pursuers + (4.0,) * evaders,
@@ -23,8 +23,8 @@ def chase_bodies(pursuers: int, evaders: int, obstacles: int, obstacle_radius: f
     )
 
 
-def boundary_penalty(position: Float[AnyArray, "n 2"]) -> Float[AnyArray, " n"]:
-    """For each axis: 0 below |x| = 0.9, 10 (|x| - 0.9) below 1, else min(exp(2 |x| - 2), 10)."""
+def boundary_penalty(position: Float[AnyArray, "n dim"]) -> Float[AnyArray, " n"]:
+    """Return the sum over axes of 0 below |x| = 0.9, 10 (|x| - 0.9) below 1, else min(exp(2 |x| - 2), 10)."""
     xp = namespace(position)
     x = xp.abs(position)
     outside = xp.exp(xp.minimum(2 * x - 2, xp.full_like(x, 3.0)))  # exp(3) > 10: the cap, without overflow
@@ -33,12 +33,12 @@ def boundary_penalty(position: Float[AnyArray, "n 2"]) -> Float[AnyArray, " n"]:
 
 
 def occluded(
-    position: Float[AnyArray, "n 2"],
-    obstacles: Float[AnyArray, "m 2"],
+    position: Float[AnyArray, "n dim"],
+    obstacles: Float[AnyArray, "m dim"],
     exists: Bool[AnyArray, " m"],
     radius: float,
 ) -> Bool[AnyArray, "n n"]:
-    """Whether the segment from i to j comes within `radius` of the centre of an obstacle that exists.
+    """Tell whether the segment from i to j comes within `radius` of the centre of an obstacle that exists.
 
     Nobody is hidden from itself; an agent inside an obstacle's disc sees and is seen by nobody else.
     """

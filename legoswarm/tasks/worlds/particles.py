@@ -30,20 +30,20 @@ class Bodies:
 
     @property
     def movable(self) -> int:
-        """How many entities move: the first ones."""
+        """Count the entities that move: the first ones."""
         return len(self.acceleration)
 
 
-def distances(a: Float[AnyArray, "n 2"], b: Float[AnyArray, "m 2"]) -> Float[AnyArray, "n m"]:
-    """Euclidean distances between all rows of `a` and all rows of `b`."""
+def distances(a: Float[AnyArray, "n dim"], b: Float[AnyArray, "m dim"]) -> Float[AnyArray, "n m"]:
+    """Return Euclidean distances between all rows of `a` and all rows of `b`."""
     difference = a[:, None] - b[None]
     return namespace(a).sqrt((difference * difference).sum(-1))
 
 
 def contact_forces(
-    position: Float[AnyArray, "entities 2"], exists: Bool[AnyArray, " entities"], bodies: Bodies
-) -> Float[AnyArray, "movable 2"]:
-    """Sum of contact forces on each movable entity: 100 k log(1 + exp(-(dist - r_a - r_b) / k)) outwards."""
+    position: Float[AnyArray, "entities dim"], exists: Bool[AnyArray, " entities"], bodies: Bodies
+) -> Float[AnyArray, "movable dim"]:
+    """Return the sum of contact forces on each movable entity: 100 k log(1 + exp(-(dist - r_a - r_b) / k)) outwards."""
     xp = namespace(position)
     n = min(bodies.movable, bodies.solid)
     mine, other = position[:n], position[: bodies.solid]
@@ -56,19 +56,19 @@ def contact_forces(
     penetration = CONTACT_MARGIN * xp.logaddexp(xp.zeros_like(gap), -gap / CONTACT_MARGIN)
     push = xp.where(touches, CONTACT_FORCE * penetration / dist, xp.zeros_like(gap))
     force = (push[..., None] * delta).sum(1)
-    return xp.concatenate([force, xp.zeros((bodies.movable - n, 2), position.dtype)])
+    return xp.concatenate([force, xp.zeros((bodies.movable - n, position.shape[1]), position.dtype)])
 
 
 def advance(
-    position: Float[AnyArray, "entities 2"],
-    velocity: Float[AnyArray, "entities 2"],
+    position: Float[AnyArray, "entities dim"],
+    velocity: Float[AnyArray, "entities dim"],
     exists: Bool[AnyArray, " entities"],
-    action: Float[AnyArray, "movable 2"],
+    action: Float[AnyArray, "movable dim"],
     bodies: Bodies,
     *,
     velocity_first: bool,
-) -> tuple[Float[AnyArray, "entities 2"], Float[AnyArray, "entities 2"]]:
-    """One step of DT under force directions `action`.
+) -> tuple[Float[AnyArray, "entities dim"], Float[AnyArray, "entities dim"]]:
+    """Take one step of DT under force directions `action`.
 
     `velocity_first`: v = (1 - damping) v + F dt, clamp, p += v dt. Otherwise p moves with the old velocity,
     as in mpe2. Forces use the positions before the step either way.

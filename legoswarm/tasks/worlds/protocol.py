@@ -23,11 +23,11 @@ class Protocol:
     obstacle_radius: float
 
     def action_limit(self, limit: str | None) -> Limit:
-        """The limit that a task names, or the protocol's own."""
+        """Return the limit that a task names, or the protocol's own."""
         return Limit.parse(self.limit if limit is None else limit)
 
-    def step(self, state: Any, action: Float[AnyArray, "agents 2"], bodies: Bodies) -> Any:
-        """The task state after one step of particle physics."""
+    def step(self, state: Any, action: Float[AnyArray, "agents dim"], bodies: Bodies) -> Any:
+        """Return the task state after one step of particle physics."""
         position, velocity = advance(
             state.position, state.velocity, state.exists, action, bodies, velocity_first=self.velocity_first
         )
@@ -41,7 +41,7 @@ PROTOCOLS = {
 
 
 def find_protocol(name: str) -> Protocol:
-    """A protocol by its name."""
+    """Return a protocol by its name."""
     if name not in PROTOCOLS:
         raise ValueError(f"the protocol must be {' or '.join(PROTOCOLS)}, not {name!r}")
     return PROTOCOLS[name]
