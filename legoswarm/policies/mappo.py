@@ -29,6 +29,8 @@ class MappoPolicy(Policy):
 
     def build(self, layout: Layout, role: str, *, key: Any) -> Any:
         """Build the two MLPs."""
-        from legoswarm.policies.networks.mlp import TeamCritic, mlp_policy
+        from legoswarm.policies.networks.encoded import encoded_policy
+        from legoswarm.policies.networks.mlp import SlotEncoder, TeamCritic
 
-        return mlp_policy(self, layout, functools.partial(TeamCritic, self, layout, role), key=key)
+        encoder = functools.partial(SlotEncoder, absolute=True)
+        return encoded_policy(self, layout, encoder, functools.partial(TeamCritic, self, layout, role), key=key)

@@ -29,7 +29,9 @@ class PicPolicy(Policy):
 
     def build(self, layout: Layout, role: str, *, key: Any) -> Any:
         """Build MAPPO's actor and the graph critic."""
-        from legoswarm.policies.networks.mlp import mlp_policy
+        from legoswarm.policies.networks.encoded import encoded_policy
+        from legoswarm.policies.networks.mlp import SlotEncoder
         from legoswarm.policies.networks.pic import PicCritic
 
-        return mlp_policy(self, layout, functools.partial(PicCritic, self, layout), key=key)
+        encoder = functools.partial(SlotEncoder, absolute=True)
+        return encoded_policy(self, layout, encoder, functools.partial(PicCritic, self, layout), key=key)

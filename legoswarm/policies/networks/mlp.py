@@ -8,8 +8,6 @@ order of `layout.in_turn`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,8 +16,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from legoswarm.fast.normalise import normalise
 from legoswarm.layout import in_turn
 from legoswarm.policies.networks.layers import Linear, Perceptron
-from legoswarm.policies.networks.raw import RawActor
-from legoswarm.policies.networks.roles import Critic, RolePolicy
 from legoswarm.policies.policy import Policy
 from legoswarm.scene import Entities, Layout, Scene, View, observe
 
@@ -88,11 +84,3 @@ def slot_rows(others: Entities) -> Float[Array, "n _"]:
 def vector_size(layout: Layout) -> int:
     """Count the numbers that `to_vector` gives for any agent of a layout."""
     return 2 * layout.dimension + (2 * layout.dimension + 1) * (layout.entities - 1)
-
-
-def mlp_policy(policy: Policy, layout: Layout, critic: Callable[..., Critic], *, key: PRNGKeyArray) -> RolePolicy:
-    """Build an MLP on the raw observation as the actor, beside a critic."""
-    key_actor, key_critic = jax.random.split(key)
-    key_encoder, key_head = jax.random.split(key_actor)
-    encoder = SlotEncoder(policy, layout, absolute=True, key=key_encoder)
-    return RolePolicy(RawActor(policy, layout, encoder, key=key_head), critic(key=key_critic))
