@@ -1,6 +1,7 @@
 """Interrupted runs: killed at any moment and resumed, they end with the files of an uninterrupted one."""
 
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -10,21 +11,25 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from tiny import TINY, Yard
 
 from legoswarm.cli import main
+from legoswarm.configs import named, option
 from legoswarm.fast.kept import FOLDER
 from legoswarm.files import FileError, read_arrays, write_arrays
 from legoswarm.learn import loop, programs
+from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Algorithm
 from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.folder import CHECKPOINT, RunConfig, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
-from legoswarm.learn.train import TrainConfig, make_train
+from legoswarm.learn.train import TrainConfig, configure, make_train
 from legoswarm.policies.saved.file import load_policy
 from legoswarm.policies.saved.trees import named_leaves, rebuild
 from legoswarm.tasks.spread import Spread
@@ -576,6 +581,67 @@ def swallowing(function):
         return function(*arguments)
 
     return interrupted
+
+
+# An algorithm of one's own
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """Every update adds noise to all weights."""
+
+    name: ClassVar[str] = "walk"
+    needs: ClassVar[dict] = {"critic": "none"}
+
+    envs: int = option(4, "worlds side by side")
+    rollout: int = option(5, "steps between updates")
+    stride: float = option(0.1, "deviation of the noise")
+
+    def check(self, policy):
+        assert policy.critic == "none"
+
+    def init(self, policies, task, iterations, *, key):
+        return policies
+
+    def actors(self, learner):
+        return {role: policy.actor for role, policy in learner.items()}
+
+    def policies(self, learner):
+        return learner
+
+    def update(self, learner, rollout, iterations, *, key):
+        weights, back = ravel_pytree(learner)
+        return back(weights + self.stride * jax.random.normal(key, weights.shape)), {"agent/weight": weights.max()}
+
+
+@pytest.mark.usefixtures("quickly_compiled")
+def test_an_algorithm_of_ones_own_trains_and_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(ALGORITHMS, "_things", {**ALGORITHMS._all(), "walk": Walk})
+    assert isinstance(Walk(), Algorithm)
+    config = RunConfig(configure("yard", "tiny", "walk", stride=0.3, steps=100), (4, 7), evaluations=2, eval_episodes=2)
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    start_run(config, whole, quiet=True)
+    append = RunFolder.append_metrics
+
+    def interrupt(folder, row):
+        append(folder, row)
+        if row["iteration"] == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "append_metrics", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            start_run(config, run, quiet=True)
+    assert checkpoint_iteration(run) == 2
+    assert json.loads((run / "config.json").read_text())["algorithm"] == {**named(Walk()), "stride": 0.3}
+    resume_run(run, quiet=True)
+    assert_same_result(run, whole)
+    first, *_, last = read_rows(run)
+    assert first["agent/weight"] != last["agent/weight"]
+    assert load_policy(run).policies["agent"].critic is None
+
+
+# What else a run stands on
 
 
 def test_a_policy_that_refuses_the_task_leaves_nothing_behind(monkeypatch, tmp_path):
