@@ -21,23 +21,31 @@ import legoswarm
 from legoswarm.cli import main
 from legoswarm.evaluate.policies import evaluate_policy
 from legoswarm.layout import Layout
+from legoswarm.learn.algorithms.ippo import Ippo
+from legoswarm.learn.algorithms.mappo import Mappo, value_of
 from legoswarm.policies.networks.leash import pull_back
 from legoswarm.policies.networks.roles import count_parameters, make_policies, over_members
-from legoswarm.policies.networks.segnn import complete, star, to_planar
-from legoswarm.policies.networks.steerable import SIGMOID_GAIN, SILU_GAIN, Irreps, balanced, paths_to
+from legoswarm.policies.networks.segnn import complete, star
+from legoswarm.policies.networks.steerable import (
+    SIGMOID_GAIN,
+    SILU_GAIN,
+    Irreps,
+    SphericalWeights,
+    balanced,
+    paths_to,
+)
 from legoswarm.scene import observe
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 from tests.saved import save_small
 
-SMALL = policy_of(width=16, depth=2, leash=1.0)  # short enough to pull
 each_name = pytest.mark.parametrize("name", ["segnn", "segnn-planar"])
 each_layout = pytest.mark.parametrize("layout", [SPREAD, TAG], ids=["spread", "tag"])
 
 
 def config_of(name, **changes):
-    return dataclasses.replace(SMALL, policy=name, **changes)
+    return policy_of(name, **{"width": 16, "depth": 2, "leash": 1.0, **changes})  # short enough to pull
 
 
 def lively(config, layout, seed=0):
@@ -201,6 +209,15 @@ def test_the_gains_are_those_of_e3nn():
             np.testing.assert_allclose(gain * function(1.0), e3nn.normalize_function(function)(1.0), rtol=1e-4)
 
 
+def to_planar(policies):
+    """The weights of `segnn` as weights of `segnn-planar`, without e3nn."""
+
+    def convert(leaf):
+        return leaf.planar() if isinstance(leaf, SphericalWeights) else leaf
+
+    return jax.tree.map(convert, policies, is_leaf=lambda node: isinstance(node, SphericalWeights))
+
+
 @each_layout
 def test_the_planar_form_contains_the_other(layout):
     """An exact map of weights: the same actions and values from the weights of O(2)."""
@@ -278,13 +295,21 @@ def test_one_value_for_a_team_at_the_cost_of_one(layout):
 
 
 def test_the_critic_of_ippo_sees_what_its_agent_sees():
-    critic = lively(config_of("segnn-planar", critic="local"), SPREAD)["agent"].critic
+    critic = lively(config_of("segnn-planar"), SPREAD)["agent"].critic
     scene = draw_scenes(SPREAD, count=1, empty=False, hidden=0.0)[0]
     hidden = dataclasses.replace(scene, visible=scene.visible.at[0, 9].set(False))
     moved = dataclasses.replace(hidden, position=hidden.position.at[9].add(1.0))
-    value = jax.jit(lambda scene: critic(scene, "agent", jnp.array(0)), compiler_options=FAST)
-    values = [float(value(s)) for s in (scene, hidden, moved)]
-    assert values[0] != values[1] == values[2]
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def value(critic, scene):
+        return [value_of(critic, scene, "agent", jnp.array(0), by) for by in (Mappo(), Ippo())]
+
+    central, alone = zip(*(map(float, value(critic, s)) for s in (scene, hidden, moved)), strict=True)
+    assert alone[0] == pytest.approx(central[0], rel=1e-4)
+    assert abs(alone[0] - alone[1]) > 1e-4
+    assert alone[1] == alone[2]
+    assert central[0] == central[1]
+    assert abs(central[1] - central[2]) > 1e-4
 
 
 def test_the_actor():
@@ -299,7 +324,7 @@ def test_the_actor():
     free, held, near = decide(view), decide(view, leash=1.5), decide(view, nearest=2)
     np.testing.assert_array_equal(free.frame.rotation, np.eye(2))
     assert free.log_std[0] == free.log_std[1] != 0
-    pull = pull_back(view, 1.5)
+    pull = pull_back(view, policy_of("segnn-planar", leash=1.5))
     assert np.abs(pull).max() > 1
     np.testing.assert_allclose(held.mean - free.mean, pull, atol=1e-5)
     seen = [np.argsort(np.hypot(*np.asarray(role.position).T))[:2] for role in view.others]
@@ -330,14 +355,9 @@ def test_two_at_one_place():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quickly_compiled")
-@pytest.mark.parametrize(
-    "task",
-    [Spread(agents=2, horizon=5), Tag(pursuers=2, evaders=1, obstacles=1, horizon=5)],
-    ids=lambda task: task.name,
-)
-def test_trains_is_saved_evaluated_and_acts(task, tmp_path):
-    policy = policy_of("segnn", width=12, depth=1)
-    mappo = legoswarm.Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
+def test_trains_is_saved_evaluated_and_acts(tmp_path):
+    task, policy = Tag(pursuers=2, evaders=1, obstacles=1, horizon=5), policy_of("segnn", width=9, depth=1)
+    mappo = Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
     train = legoswarm.TrainConfig(task, policy, mappo, steps=60)
     folder = legoswarm.start_run(
         legoswarm.RunConfig(train, evaluations=1, eval_episodes=3), tmp_path / "run", quiet=True

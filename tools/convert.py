@@ -16,6 +16,8 @@ from legoswarm import ALGORITHMS, POLICIES
 from legoswarm.configs import to_json
 from legoswarm.files import read_json, write_json
 
+OTHERS = ("mappo", "segnn", "segnn-planar")  # whose critic `local` was another network than IPPO has
+
 
 def new_policy(old: dict[str, Any]) -> dict[str, Any]:
     """Return a policy's options: its name first, only those that it has, and those that were constants."""
@@ -53,9 +55,21 @@ def converted(values: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
+def lost(values: dict[str, Any]) -> bool:
+    """Tell whether weights beside a JSON object fit no network of today."""
+    policy = values.get("policy")
+    return isinstance(policy, dict) and policy.get("critic") == "local" and policy["policy"] in OTHERS
+
+
+failed = False
 for argument in sys.argv[1:]:
     root = Path(argument)
     for path in sorted(root.rglob("*.json")) if root.is_dir() else [root.with_suffix(".json")]:
-        if (new := converted(read_json(path))) is not None:
+        values = read_json(path)
+        if lost(values):
+            failed = True
+            print(f"{path} cannot be converted: the critic local was another network; train it again with ippo")
+        elif (new := converted(values)) is not None:
             write_json(path, new)
             print(path)
+sys.exit(failed)

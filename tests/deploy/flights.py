@@ -67,7 +67,7 @@ class Scenario:
 
     def __init__(self, *, policy=None, starts=STARTS, obstacles=OBSTACLES, setting=None, faults=None, **how):
         plan = how.pop("plan", SHORT)
-        setting = setting or Setting()
+        setting = dataclasses.replace(setting or Setting(), plan=plan, centres=obstacles)
         self.world = World(["cf1", "cf2", "cf3"], PointMass(np.array(starts, float)), tick=TICK)
         for drone, changes in (faults or {}).items():
             self.world.drones[drone].inject(**changes)
@@ -77,10 +77,7 @@ class Scenario:
         self.mission = Mission(
             [Drone(*each) for each in zip(self.links, setting.roles, starts, strict=True)],
             self.policy,
-            setting.chase(obstacles),
-            setting.physical(obstacles),
-            rules=setting.rules,
-            plan=plan,
+            setting,
             clock=self.world,
             **how,
         )
@@ -100,7 +97,7 @@ def assert_safe(scenario, *, falls=(), silent=()):
     """
     for at, (drone, link) in enumerate(zip(scenario.world.drones, scenario.links, strict=True)):
         assert link.height < 0.05
-        cut_offs = [cut for cut in drone.commander.record.cut_offs if cut.height > 0.1]
+        cut_offs = [cut for cut in drone.commander.cut_offs if cut.height > 0.1]
         assert [cut.cause for cut in cut_offs] == (["stop setpoint"] if at in falls else [])
         assert (link.closed_at is None) == (at in silent)
         assert link.closed_at is None or link.closed_at < 0.1
