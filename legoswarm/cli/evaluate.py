@@ -91,14 +91,14 @@ class Study:
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Do the parts, or list them."""
-        from legoswarm.studies.run import list_studies, make_workshop, run_studies
+        from legoswarm.studies.run import list_studies, run_studies, study_setup
 
         where = {"runs": self.runs, "out": self.out, "command": command_line}
-        shop = make_workshop(self.scale, seeds=self.seeds, methods=self.methods, **where)
+        setup = study_setup(self.scale, seeds=self.seeds, methods=self.methods, **where)
         if self.list:
-            print(list_studies(self.names, shop))
+            print(list_studies(self.names, setup))
         else:
-            run_studies(self.names, shop, train_only=self.train_only, jobs=self.jobs)
+            run_studies(self.names, setup, train_only=self.train_only, jobs=self.jobs)
 
 
 @dataclasses.dataclass(frozen=True)
