@@ -215,7 +215,7 @@ def test_policies_that_need_jax_are_refused_for_that_reason(copy):
         path.write_text(json.dumps({**about, "policy": change}))
         refused(copy, why)
     path.write_text(json.dumps({**about, "dimension": 3}))
-    refused(copy, "has 3 dimensions; without JAX policies act in the plane$")
+    refused(copy, "is of 3 dimensions; without JAX policies act in the plane$")
 
 
 # The nearest
