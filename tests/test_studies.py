@@ -375,7 +375,7 @@ def test_all_studies_run_through_and_are_reported(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     setup = study_setup("tiny")
     assert all(setup.done(study, part) for study in STUDIES for part in setup.parts(study))
-    assert main(["report", "--results", str(setup.out), "--figures", "figures", "--markdown", "tables.md"]) == 0
+    assert main(["report", "--results", str(setup.out), "--plots", "figures", "--markdown", "tables.md"]) == 0
     text = Path("report.html").read_text()
     page = check_page(text)
     assert "<p class='open'>" not in text  # nothing is missing

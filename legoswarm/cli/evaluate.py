@@ -107,11 +107,11 @@ class Report:
 
     results: Path = argument(Path("results/studies"), "folder of results")
     out: Path = argument(Path("report.html"), "the page")
-    figures: Path | None = argument(None, "folder for the figures as PNG files, too")
+    plots: Path | None = argument(None, "folder for the plots as PNG files, too")
     markdown: Sequence[Path] = argument((), "fill the places for tables in these Markdown files too")
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Draw it and print the page's name."""
         from legoswarm.studies.report import write_report
 
-        print(write_report(self.results, self.out, self.figures, self.markdown))
+        print(write_report(self.results, self.out, self.plots, self.markdown))
