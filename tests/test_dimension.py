@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import compiled, random_policies
 
 from legoswarm.layout import Layout
 from legoswarm.limits import Limit
@@ -15,6 +14,7 @@ from legoswarm.policies.saved.look import look
 from legoswarm.scene import Scene
 from legoswarm.tasks.worlds.particles import Bodies, advance
 from tests.policies import policy_of
+from tests.tiny import compiled, random_policies
 
 SPACE = Layout(("agent", "landmark"), (3, 2), dimension=3)
 
