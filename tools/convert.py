@@ -2,7 +2,8 @@
 
     python tools/convert.py PATH...
 
-A path is a file or a folder, which is searched for JSON files. Weights, metrics and checkpoints need no conversion.
+A path is a file or a folder, which is searched for JSON files. Metrics and checkpoints need no conversion, and weights
+only where a critic of what one agent sees had a shape of its own: it is left out, since acting needs no critic.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 
 from legoswarm import ALGORITHMS, POLICIES
 from legoswarm.configs import to_json
-from legoswarm.files import read_json, write_json
+from legoswarm.files import read_arrays, read_json, write_arrays, write_json
+
+OWN_LOCAL_CRITIC = ("mappo", "segnn", "segnn-planar")
 
 
 def new_policy(old: dict[str, Any]) -> dict[str, Any]:
@@ -40,10 +43,17 @@ def new_training(old: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
+def leaves_critic(values: dict[str, Any]) -> bool:
+    """Tell whether a policy file of version 0.1 has a critic that no policy has today."""
+    old = values.get("policy", {})
+    return values.get("format") == 1 and old["critic"] == "local" and old["policy"] in OWN_LOCAL_CRITIC
+
+
 def converted(values: dict[str, Any]) -> dict[str, Any] | None:
     """Return the new form of a JSON object; None if it is none of those that changed."""
     if values.get("format") == 1:
-        return {**values, "format": 2, "policy": new_policy(values["policy"]), "dimension": 2}
+        policy = {**new_policy(values["policy"]), **({"critic": "none"} if leaves_critic(values) else {})}
+        return {**values, "format": 2, "policy": policy, "dimension": 2}
     if "mappo" in values and "policy" in values:
         return new_training(values)
     if isinstance(content := values.get("content"), dict):
@@ -56,6 +66,9 @@ def converted(values: dict[str, Any]) -> dict[str, Any] | None:
 for argument in sys.argv[1:]:
     root = Path(argument)
     for path in sorted(root.rglob("*.json")) if root.is_dir() else [root.with_suffix(".json")]:
-        if (new := converted(read_json(path))) is not None:
+        if (new := converted(old := read_json(path))) is not None:
+            if leaves_critic(old):
+                arrays = read_arrays(weights := path.with_suffix(".safetensors"))
+                write_arrays(weights, {name: array for name, array in arrays.items() if "/critic/" not in name})
             write_json(path, new)
             print(path)
