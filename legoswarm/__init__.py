@@ -8,8 +8,11 @@ Importing the package is cheap: what needs JAX is imported when first used.
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,26 +33,6 @@ if TYPE_CHECKING:
     from legoswarm.tasks.tag import Tag as Tag
     from legoswarm.tasks.task import TASKS as TASKS
 
-_HOME = {
-    "ALGORITHMS": "legoswarm.learn.algorithms.algorithm",
-    "FileError": "legoswarm.files",
-    "POLICIES": "legoswarm.policies.policy",
-    "RunConfig": "legoswarm.learn.folder",
-    "Spread": "legoswarm.tasks.spread",
-    "Swarm": "legoswarm.policies.saved.act",
-    "TASKS": "legoswarm.tasks.task",
-    "Tag": "legoswarm.tasks.tag",
-    "TrainConfig": "legoswarm.learn.train",
-    "configure": "legoswarm.learn.train",
-    "load": "legoswarm.policies.saved.act",
-    "make_train": "legoswarm.learn.train",
-    "register_encoder": "legoswarm.policies.encoders.role_wise",
-    "register_view_encoder": "legoswarm.policies.encoders.encoder",
-    "resume_run": "legoswarm.learn.loop",
-    "start_run": "legoswarm.learn.loop",
-}
-
-
 # On GPUs XLA's Triton rewriter of softmax and normalisation layers can give silently wrong results: with jax
 # 0.11.2 on an H200 LEGO's forward pass was off by 70 % (compare jax-ml/jax#40588, #39486). XLA reads this flag when its
 # backend starts, so it must be set before JAX is first used.
@@ -60,11 +43,18 @@ if _PASS not in _flags:
     os.environ["XLA_FLAGS"] = _added.strip()
 
 
+@functools.cache
+def _homes() -> dict[str, str]:
+    """Return which module each public name comes from: the imports above, which only type checkers execute."""
+    imports = [node for node in ast.walk(ast.parse(Path(__file__).read_text())) if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module for node in imports for alias in node.names if alias.asname and node.module}
+
+
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'legoswarm' has no attribute {name!r}")
+    if name.startswith("__") or name not in _homes():
+        raise AttributeError(f"module 'legoswarm' has no attribute {name!r}")
+    return getattr(importlib.import_module(_homes()[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *_homes()})

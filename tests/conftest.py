@@ -3,6 +3,7 @@
 This file is imported before any test module, so the import hook sees all of `legoswarm`.
 """
 
+import importlib.metadata
 import os
 import tempfile
 from pathlib import Path
@@ -16,6 +17,12 @@ os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"legoswarm-jax-cache-{os.getuid()}")
 )
 os.environ.setdefault("LEGOSWARM_PROGRAMS", "")  # tests change the package under way, which keys do not see
+
+# Nearly every program here runs once and for less time than XLA takes to optimise it: most of the tests' time was that.
+# The older kernels, where XLA still has them, take half the time of the newer ones to make.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+if importlib.metadata.version("jaxlib").startswith(("0.9.", "0.10.")):
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 
 import hypothesis
 import jax
@@ -34,14 +41,14 @@ hypothesis.settings.load_profile("legoswarm")
 
 
 @pytest.fixture
-def quickly_compiled():
-    """Programs that compile fast and run slowly."""
+def optimised():
+    """Programs as users have them: for those that run for longer than they compile."""
     before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
 
 
-def pytest_collection_modifyitems(items):
-    """The longest file first: at the end one worker would be alone with it."""
-    items.sort(key=lambda item: item.path.name != "test_studies.py")
+@pytest.fixture
+def quickly_compiled():
+    """Programs that compile fast and run slowly: all of them, unless a test says otherwise."""

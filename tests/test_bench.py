@@ -1,24 +1,30 @@
 import json
+import tempfile
 
 import pytest
+from tiny import TINY as LINEAR
+from tiny import Yard
 
-from legoswarm import bench
 from legoswarm.cli import main
 from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.train import TrainConfig
+from legoswarm.studies import bench
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 
+
+@pytest.fixture(autouse=True)
+def own_lock(tmp_path, monkeypatch):
+    """What is timed would wait for every other run on this machine."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
 TINY = Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
 
 
-def tiny(steps=40):
-    return TrainConfig(Spread(agents=2), policy_of("mappo", width=8), TINY, steps)
-
-
 def test_training_counts_what_it_ran():
-    row = bench.training_speed(tiny(), seeds=2)
+    row = bench.training_speed(TrainConfig(Spread(agents=2), policy_of("mappo", width=8), TINY, 40), seeds=2)
     assert row["steps"] == 40
     assert row["env_steps_per_second"] == pytest.approx(2 * 40 / row["run_seconds"])
     assert row["agent_steps_per_second"] == pytest.approx(2 * row["env_steps_per_second"])
@@ -28,42 +34,37 @@ def test_training_counts_what_it_ran():
     assert row["peak_megabytes"] > 10
 
 
-def test_programs_compiled_side_by_side(capsys):
-    words = "--policies mappo --agents 2 --width 8 --steps 40 --envs 4 --rollout 5 --epochs 1 --minibatches 1"
-    assert main(["bench", *words.split(), "--no-compile-apart", "--json"]) == 0
-    [row] = json.loads(capsys.readouterr().out)["rows"]
-    assert row["speed_over_mappo"] == 1
-    assert "compile_cold_seconds" not in row
-
-
-def test_each_policy_at_its_own_width_beside_mappo_of_the_first_ones(monkeypatch):
-    critics = []
-
-    def speed(config, seeds, ready):
-        row = {"policy": config.policy.policy, "width": config.policy.width, "agents": config.task.layout.agents}
-        critics.append(config.policy.critic)
-        return {**row, "ready": ready, "env_steps_per_second": config.policy.width}
+def test_each_policy_has_a_row_at_each_size(monkeypatch):
+    def speed(config, seeds):
+        row = {"policy": config.policy.name, "width": config.policy.width, "agents": config.task.layout.agents}
+        assert (config.policy.critic, config.algorithm.name, config.algorithm.lr) == ("pairs", "ippo", 0.5)
+        return row
 
     monkeypatch.setattr(bench, "training_speed", speed)
-    monkeypatch.setattr(bench, "prepare", lambda config, seeds: (config.policy.width, config.task.layout.agents))
     kept = []
     report = bench.bench(
-        policies=["lego", "mappo"], agents=[2, 3], seeds=[1], steps=10_000, architecture={"critic": "local"},
-        mappo={}, compile_apart=False, keep=lambda report: kept.append(len(report["rows"])),
+        policies=["lego", "mappo"], agents=[2, 3], seeds=[1], steps=10_000, algorithm="ippo",
+        options={"critic": "pairs", "lr": 0.5}, keep=lambda report: kept.append(len(report["rows"])),
     )  # fmt: skip
-    assert kept == [1, 2, 3, 4, 5, 6]  # a killed one has what it measured
+    assert kept == [1, 2, 3, 4]  # a killed one has what it measured
     sizes = [(row["policy"], row["width"], row["agents"]) for row in report["rows"]]
-    assert sizes == [(p, w, n) for n in (2, 3) for p, w in (("lego", 64), ("mappo", 128), ("mappo", 64))]
-    assert critics == ["full", "local", "local"] * 2  # the MLPs beside have their own; what is a row was measured once
-    assert all(row["ready"] == (row["width"], row["agents"]) for row in report["rows"])
-    assert [row["speed_over_mappo"] for row in report["rows"]] == [1, 2, 1] * 2
+    assert sizes == [(p, w, n) for n in (2, 3) for p, w in (("lego", 64), ("mappo", 128))]
+
+
+def test_the_command_prints_and_writes_its_rows(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(bench, "training_speed", lambda config, seeds: {"policy": config.policy.name, "seeds": seeds})
+    assert main(["bench", "--policies", "mappo", "--width", "8", "--json", "--out", str(tmp_path / "b.json")]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["rows"] == [{"policy": "mappo", "seeds": 1}]
+    assert json.loads((tmp_path / "b.json").read_text()) == report
 
 
 def test_stops_where_the_return_is_reached_and_says_when_it_is_not():
-    reached = bench.seconds_to_return(tiny(), 1, target=-1e9, chunk=1, episodes=2)
+    config = TrainConfig(Yard(), LINEAR, TINY, 40)
+    reached = bench.seconds_to_return(config, 1, target=-1e9, chunk=1, episodes=2)
     assert reached["steps"] == 20
     assert reached["seconds"] == reached["curve"][0]["seconds"]
-    missed = bench.seconds_to_return(tiny(), 1, target=1e9, chunk=1, episodes=2)
+    missed = bench.seconds_to_return(config, 1, target=1e9, chunk=1, episodes=2)
     assert missed["seconds"] is None
     assert [point["steps"] for point in missed["curve"]] == [20, 40]
 

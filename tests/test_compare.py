@@ -10,7 +10,7 @@ from tests.tiny import TINY, Yard
 MLP = policy_of("mappo", width=8)
 
 
-def test_all_methods_and_seeds_are_evaluated_on_the_same_starts(tmp_path, monkeypatch, quickly_compiled):
+def test_all_methods_and_seeds_are_evaluated_on_the_same_starts(tmp_path, monkeypatch):
     """Nobody moves, so that the score says where the agents began."""
     monkeypatch.setattr(Yard, "step", lambda self, state, _: dataclasses.replace(state, time=state.time + 1))
     rows = []

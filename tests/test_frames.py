@@ -17,7 +17,7 @@ from legoswarm.frames.canonical import canonicalize, make_frame
 from legoswarm.frames.rules import TINY, check_frame
 from legoswarm.layout import Layout
 from legoswarm.policies.encoders.encoder import make_view_encoder
-from legoswarm.policies.networks.framed import FramedActor, frame_of
+from legoswarm.policies.networks.encoded import EncodedActor, frame_of
 from legoswarm.scene import Entities, View, observe
 from tests.policies import policy_of
 
@@ -326,7 +326,7 @@ def test_a_view_without_slots(axis):
 @functools.cache
 def actor_gradient(axis, rest):
     config = policy_of(width=8, depth=1, heads=2, axis=axis, rest=rest, hands=2)
-    actor = FramedActor(config, Layout(("agent", "thing"), (4, 4)), make_view_encoder, key=jax.random.key(0))
+    actor = EncodedActor(config, Layout(("agent", "thing"), (4, 4)), make_view_encoder, key=jax.random.key(0))
 
     def output(actor, view):
         decision = actor(view)

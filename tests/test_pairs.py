@@ -21,10 +21,13 @@ from tests.saved import random_weights
 SMALL = policy_of("mappo", width=8, critic="pairs")
 
 
-def test_the_value_in_numpy():
+@pytest.mark.parametrize("acts", [False, True])
+def test_the_value_in_numpy(acts):
     """Messages from every other entity that exists, their mean and maximum; own summary and the mean of each role."""
-    critic = random_weights(functools.partial(PairCritic, SMALL, TAG))
-    scene = random_scene(np.random.default_rng(0), TAG, empty=False)
+    rng = np.random.default_rng(0)
+    critic = random_weights(functools.partial(PairCritic, SMALL, TAG, acts=acts))
+    scene = random_scene(rng, TAG, empty=False)
+    action = jnp.asarray(rng.normal(0, 1, (TAG.agents, 2)), jnp.float32) if acts else None
     position, velocity, exists = (np.asarray(x, float) for x in (scene.position, scene.velocity, scene.exists))
     roles = [at for at, slots in enumerate(TAG.slots) for _ in range(slots)]
     there = np.flatnonzero(exists)
@@ -38,14 +41,20 @@ def test_the_value_in_numpy():
             x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
         return x
 
+    def vectors(i):
+        acting = np.asarray(action, float)[i] if acts and i < TAG.agents else np.zeros(2)
+        return [velocity[i], acting][: 1 + acts]
+
     def own(i):
-        return [np.hypot(*velocity[i]), *np.eye(len(TAG.roles))[roles[i]]]
+        angle = [vectors(i)[0] @ vectors(i)[1]] if acts else []
+        return [*(np.hypot(*v) for v in vectors(i)), *angle, *np.eye(len(TAG.roles))[roles[i]]]
 
     def message(to, sender):
         offset = position[sender] - position[to]
         far = np.hypot(*offset)
-        along = [offset @ velocity[k] / far for k in (to, sender)]
-        told = [far, np.exp(-5 * far), np.exp(-20 * far), *along, velocity[to] @ velocity[sender]]
+        along = [offset @ v / far for both in zip(vectors(to), vectors(sender), strict=True) for v in both]
+        told = [far, np.exp(-5 * far), np.exp(-20 * far), *along]
+        told += [a @ b for a in vectors(to) for b in vectors(sender)]
         return np.maximum(linear(critic.gather, perceptron(critic.message, [*told, *own(to), *own(sender)])), 0)
 
     def summary(i):
@@ -56,7 +65,7 @@ def test_the_value_in_numpy():
     means = [np.mean([summaries[i] for i in there if roles[i] == at], 0) for at in range(len(TAG.roles))]
     me = there[0]
     expected = linear(critic.head, perceptron(critic.fuse, np.concatenate([summaries[me], *means])))[0]
-    np.testing.assert_allclose(critic(scene, TAG.roles[0], jnp.array(me)), expected, rtol=1e-4)
+    np.testing.assert_allclose(critic(scene, TAG.roles[0], jnp.array(me), action), expected, rtol=1e-4)
 
 
 def test_of_ippo_it_hears_only_those_whom_its_agent_sees():

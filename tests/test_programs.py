@@ -19,7 +19,8 @@ from legoswarm.learn.algorithms.algorithm import ALGORITHMS
 from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.programs import Programs
 from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.policies.encoders.encoder import ENCODERS
+from legoswarm.policies.encoders.encoder import ENCODERS, register_view_encoder
+from legoswarm.policies.encoders.role_wise import DeepSets, register_encoder
 from legoswarm.policies.policy import POLICIES
 from legoswarm.tasks.spread import Spread
 from tests.policies import policy_of
@@ -224,53 +225,56 @@ def test_precision_around_a_run_is_in_its_name(folder):
         assert keeping._file("_advance", [], []) != before
 
 
-def own_task(registered):
+def own_task():
     return dataclasses.replace(CONFIG, task=Yard())
 
 
-def own_policy(registered):
+def own_policy():
+    @POLICIES.register
     @dataclasses.dataclass(frozen=True)
     class Own(type(CONFIG.policy)):
         name: ClassVar[str] = "own"
 
-    registered(POLICIES, Own)
     return dataclasses.replace(CONFIG, policy=Own(width=8))
 
 
-def own_policy_of_a_known_name(registered):
+def own_policy_of_a_known_name():
+    @POLICIES.register
     @dataclasses.dataclass(frozen=True)
     class Own(type(CONFIG.policy)):
         pass
 
-    registered(POLICIES, Own)
     return dataclasses.replace(CONFIG, policy=Own(width=8))
 
 
-def own_algorithm(registered):
+def own_algorithm():
+    @ALGORITHMS.register
     @dataclasses.dataclass(frozen=True)
     class Own(Mappo):
         name: ClassVar[str] = "own"
 
-    registered(ALGORITHMS, Own)
     return dataclasses.replace(CONFIG, algorithm=Own(**dataclasses.asdict(MAPPO)))
 
 
-def own_encoder(registered):
-    registered(ENCODERS, ENCODERS["joint"], "own", home="elsewhere")
+def own_encoder():
+    register_view_encoder("own", lambda *args, **settings: ENCODERS["joint"](*args, **settings))
     return dataclasses.replace(CONFIG, policy=policy_of(width=8, encoder="own"))
 
 
-@pytest.mark.parametrize(
-    "own", [own_task, own_policy, own_policy_of_a_known_name, own_algorithm, own_encoder], ids=lambda own: own.__name__
-)
-def test_the_users_own_are_not_kept(folder, monkeypatch, own):
-    """They may change while nothing that names a program does."""
+def own_set_encoder():
+    register_encoder("own", lambda *args, **settings: DeepSets(*args, **settings))
+    return dataclasses.replace(CONFIG, policy=policy_of(width=8, encoder="own"))
 
-    def registered(registry, *thing, **home):
+
+OWN = [own_task, own_policy, own_policy_of_a_known_name, own_algorithm, own_encoder, own_set_encoder]
+
+
+@pytest.mark.parametrize("own", OWN, ids=lambda own: own.__name__)
+def test_the_users_own_are_not_kept(monkeypatch, own):
+    """They may change while nothing that names a program does."""
+    for registry in (POLICIES, ALGORITHMS, ENCODERS):
         registry.names()  # the package's own first
         for part in ("_things", "_homes"):
             monkeypatch.setattr(registry, part, dict(getattr(registry, part)))
-        registry.register(*thing, **home)
-
     assert Programs(CONFIG, (0,))._decides() is not None
-    assert Programs(own(registered), (0,))._decides() is None
+    assert Programs(own(), (0,))._decides() is None

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from legoswarm.files import FileError
-from legoswarm.policies.networks.team import decide
-from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN
+from legoswarm.studies.catalogue import STUDIES
+from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, judge
 from legoswarm.studies.markdown import BEGIN, END, MADE, MARK, write_markdown
+from legoswarm.studies.paper import named
 from legoswarm.studies.report import make_page, write_report
 from legoswarm.studies.results import Results
 from tests.browser import opened
@@ -38,9 +39,10 @@ def made(study, name, *, label=None, rows=(), **fields):
 def seeds(mean, **fields):
     """Rows of three seeds around a mean."""
     return [
-        {"agents": 3, "seed": at, "episodes": 10, "return_2c": mean + noise, "return_1c": mean + 1, **fields}
+        {"agents": 3, "seed": at, "episodes": 10, "return_2c": mean + noise, "return_2c_se": 0.1,
+         "return_1c": mean + 1, "return_1c_se": 0.1, **fields}
         for at, noise in enumerate(NOISE)
-    ]
+    ]  # fmt: skip
 
 
 def curve(*means, figure="return_2c", steps=(0.5e6, 1e6, 3e6, 5e6)):
@@ -85,7 +87,7 @@ def results():
 
 
 def verdicts(results):
-    return {claim.text: decide(claim, results) for claim in CLAIMS}
+    return {claim.text: judge(claim, results) for claim in CLAIMS}
 
 
 def test_claims_are_decided_from_disjoint_intervals(results):
@@ -132,7 +134,7 @@ def test_without_results_no_figure_decides_anything():
     decided = [text for text, (verdict, _) in verdicts(Results({})).items() if verdict != OPEN]
     assert decided == ["MAPPO and PIC cannot be evaluated at another team size."]
     page, pictures = make_page(Results({}))
-    assert page.count("not run yet</p>") == 11
+    assert page.count("not run yet</p>") == len(STUDIES)
     assert not pictures
 
 
@@ -189,7 +191,7 @@ def test_a_planar_segnn_stands_in_for_claims_alone(results):
     results.parts["generalization"]["mappo-6"] = made(
         "generalization", "mappo-6", label="mappo", rows=seeds(-300.0, agents=6)
     )
-    verdict, evidence = decide(claim, results)
+    verdict, evidence = judge(claim, results)
     assert verdict == OPEN
     assert evidence.startswith("segnn in its planar form; mappo at agents 6 -300.0")
     assert not len(results.values("generalization", "segnn", "return_2c"))
@@ -202,7 +204,7 @@ def test_mappo_degrades_if_it_does_on_both_sides(results):
         sides = {"left": -40.0, "right": -70.0, "uniform": anywhere}
         rows = [row for side, mean in sides.items() for row in seeds(mean, start=side)]
         results.parts["ood"] = {"mappo": made("ood", "mappo", rows=rows)}
-        assert decide(claim, results)[0] == verdict
+        assert judge(claim, results)[0] == verdict
 
 
 def test_a_seed_without_a_number_is_left_out_of_curves(results):
@@ -256,13 +258,42 @@ def test_committed_tables_are_those_of_the_committed_results(name, tmp_path):
 
 def test_tables_stand_beside_the_papers(results):
     text, _ = make_page(results)
-    assert "-21.0 ± 0.4<br><span class='paper'>-23.8 ± 7.4</span>" in text  # and not the rows without a limit
+    assert "-21.0 ± 0.4<br><span class='paper'>&mdash;</span>" in text  # and not the rows without a limit
+    assert "&mdash;<br><span class='paper'>-23.8 ± 7.4</span>" in text  # the paper's LEGO is the one as published
     assert "<td>LEGO-MAPPO</td><td>3</td><td>2,000,000</td><td>150.0</td><td>100.0</td><td>378</td>" in text
     assert "legoswarm study spread-3 &lt;here&gt;" in text
     assert "agents 2: -10.0, the paper -10.6" in text
     # Sample efficiency: LEGO passes -43.4 at 1e6 steps, MAPPO at 5e6.
     assert "<td>1,000,000</td><td>3 of 3</td>" in text
     assert "<td>5,000,000</td><td>3 of 3</td>" in text
+
+
+def test_algorithms_stand_side_by_side(results):
+    parts = {
+        "lego-masac": made(
+            "algorithms", "lego-masac", label="lego with masac", rows=seeds(-15.0), curve=curve(-50, -45, -16, -15)
+        ),
+    }
+    results.parts["algorithms"] = parts
+    assert "| LEGO-MASAC (critics of joint actions) | 3 | **-15.0** (-15.9 to -14.1) |" in MADE["algorithms"](results)
+    text, pictures = make_page(results)
+    assert "algorithms" in pictures
+    assert "<td>LEGO-MASAC</td><td>-25.7 ± 0.4</td><td>3,000,000</td><td>3 of 3</td>" in text
+    assert "<p class='open'>not run yet: mappo-masac, lego-joint-masac-4</p>" in text
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("lego", "LEGO-MAPPO"),
+        ("lego with masac", "LEGO-MASAC"),
+        ("mappo with masac", "MAPPO-MASAC"),
+        ("segnn-curr", "SEGNN-curr"),
+        ("lego after 1e6 steps against mappo", "LEGO-MAPPO after 1e6 steps against MAPPO"),
+    ],
+)
+def test_labels_have_the_papers_names(label, name):
+    assert named(label) == name
 
 
 def test_files_are_read_and_written(results, tmp_path):

@@ -1,6 +1,8 @@
 """Interrupted runs: killed at any moment and resumed, they end with the files of an uninterrupted one."""
 
 import contextlib
+import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -9,21 +11,25 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from tiny import TINY, Yard
 
 from legoswarm.cli import main
+from legoswarm.configs import named, option
+from legoswarm.fast.kept import FOLDER
 from legoswarm.files import FileError, read_arrays, write_arrays
 from legoswarm.learn import loop, programs
+from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Algorithm
 from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.folder import CHECKPOINT, RunConfig, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
-from legoswarm.learn.train import TrainConfig, make_train
-from legoswarm.policies import policy as registry
+from legoswarm.learn.train import TrainConfig, configure, make_train
 from legoswarm.policies.saved.file import load_policy
 from legoswarm.policies.saved.trees import named_leaves, rebuild
 from legoswarm.tasks.spread import Spread
@@ -67,15 +73,16 @@ def assert_same_result(one, two):
 
 
 class Command:
-    """`legoswarm` in a process of its own; compiled programs are shared between all of them."""
+    """`legoswarm` in a process of its own; traced and compiled programs are shared between all of them."""
 
-    def __init__(self, words, log):
+    def __init__(self, words, log, programs):
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited by the child, as from `nohup`
             signal.signal(signal.SIGINT, signal.default_int_handler)
         env = {
             **os.environ,
             "XLA_FLAGS": "--xla_backend_optimization_level=0",
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+            FOLDER: str(programs),
         }
         self.log = log
         with open(log, "w") as file:
@@ -100,11 +107,11 @@ class Command:
 @pytest.fixture(scope="module")
 def command(tmp_path_factory):
     """Starts commands; none of them outlives the tests."""
-    started = []
+    started, programs = [], tmp_path_factory.mktemp("programs")
 
     def start(words):
         log = tmp_path_factory.mktemp("log") / "stderr"
-        started.append(Command(words, log))
+        started.append(Command(words, log, programs))
         return started[-1]
 
     yield start
@@ -149,7 +156,7 @@ def test_killed_and_interrupted_it_ends_as_if_nothing_had_happened(command, unin
     at = checkpoint_iteration(run)
     assert 30 <= at < ITERATIONS
     assert 0 <= read_rows(run)[-1]["iteration"] - at <= 1
-    assert f"interrupted at step {at * 20:,}; go on with --resume {run}" in said
+    assert f"interrupted at step {at * 20:,}; go on with: legoswarm train --resume {run}" in said
     assert load_policy(run).notes["steps"] == [at * 20, at * 20]
 
     # Killed in the middle of writing.
@@ -219,10 +226,9 @@ def test_a_resumed_run_takes_no_other_options(refuse, line, word):
 
 
 @pytest.mark.slow
-def test_one_process_at_a_time(tmp_path):
+def test_one_process_at_a_time(quick, tmp_path):
     """Two that write into one folder would spoil it; a lock ends with the process that holds it."""
-    config = RunConfig(TrainConfig(Yard(), TINY, Mappo(envs=4, rollout=5, epochs=1, minibatches=1), steps=20))
-    folder = start_run(config, tmp_path / "run", quiet=True)
+    folder = start_run(quick, tmp_path / "run", quiet=True)
     holder = "import sys, time; from legoswarm.learn.folder import RunFolder\n"
     holder += "with RunFolder(sys.argv[1]).held(): print(1, flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", holder, str(folder.path)], stdout=subprocess.PIPE) as other:
@@ -318,11 +324,11 @@ def test_a_checkpoint_of_something_else(refuse, edit, words):
     [
         (lambda values: values["policy"].update(width=16), ["checkpoint.safetensors does not fit"]),
         (lambda values: values["policy"].update(colour="red"), ["config.json", "'colour'"]),
-        (lambda values: values["mappo"].update(envs="many"), ["config.json", "'envs'"]),
+        (lambda values: values["algorithm"].update(envs="many"), ["config.json", "'envs'"]),
         (lambda values: values["task"].update(name="chess"), ["config.json", "unknown task 'chess'"]),
         (lambda values: values.pop("seeds"), ["config.json", "'seeds' is missing"]),
         (lambda values: values.update(seeds=[2**40]), ["config.json", "seeds must be less than"]),
-        (lambda values: values.update(steps=1), ["config.json", "fewer than one batch"]),
+        (lambda values: values.update(steps=1), ["config.json", "1 steps are not one to"]),
     ],
 )
 def test_a_configuration_of_something_else(refuse, change, words):
@@ -416,9 +422,12 @@ class Crash(BaseException):
     """The machine stops."""
 
 
+SHARED = functools.cache(programs.Programs)
+
+
 @pytest.fixture
 def quick(monkeypatch):
-    """A program whose state depends on every iteration and every key, and which compiles at once."""
+    """A program whose state depends on every iteration and every key, and which compiles at once, and once for all."""
     config = TrainConfig(Yard(), TINY, Mappo(envs=4, rollout=5), steps=40)
     real = make_train(config)
     shapes = jax.eval_shape(real.init, jax.random.key(0))
@@ -447,6 +456,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(
         programs, "make_train", lambda config: real._replace(init=init, advance=advance, evaluate=evaluate)
     )
+    monkeypatch.setattr(loop, "Programs", SHARED)
+    monkeypatch.setattr("legoswarm.provenance._revision", lambda: "what git would say in a tenth of a second")
     return RunConfig(config, seeds=(4, 7), evaluations=1, eval_episodes=2)
 
 
@@ -541,7 +552,7 @@ def test_an_interrupt_between_training_and_writing_loses_no_row(quick, tmp_path,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_report_divergence", interrupt)
+        patch.setattr(loop._Run, "_report_divergence", interrupt)
         with pytest.raises(KeyboardInterrupt):
             start_run(quick, run, quiet=True)
     assert checkpoint_iteration(run) == 0
@@ -551,7 +562,7 @@ def test_an_interrupt_between_training_and_writing_loses_no_row(quick, tmp_path,
 
 def test_an_interrupt_that_is_swallowed_stops_at_the_next_row(quick, tmp_path, monkeypatch):
     """As JAX's callback of the garbage collector does it: Python prints an exception there and goes on."""
-    monkeypatch.setattr(loop, "_report_divergence", swallowing(loop._report_divergence))
+    monkeypatch.setattr(loop._Run, "_report_divergence", swallowing(loop._Run._report_divergence))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -572,11 +583,72 @@ def swallowing(function):
     return interrupted
 
 
+# An algorithm of one's own
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """Every update adds noise to all weights."""
+
+    name: ClassVar[str] = "walk"
+    needs: ClassVar[dict] = {"critic": "none"}
+
+    envs: int = option(4, "worlds side by side")
+    rollout: int = option(5, "steps between updates")
+    stride: float = option(0.1, "deviation of the noise")
+
+    def check(self, policy):
+        assert policy.critic == "none"
+
+    def init(self, policies, task, iterations, *, key):
+        return policies
+
+    def actors(self, learner):
+        return {role: policy.actor for role, policy in learner.items()}
+
+    def policies(self, learner):
+        return learner
+
+    def update(self, learner, rollout, iterations, *, key):
+        weights, back = ravel_pytree(learner)
+        return back(weights + self.stride * jax.random.normal(key, weights.shape)), {"agent/weight": weights.max()}
+
+
+@pytest.mark.usefixtures("quickly_compiled")
+def test_an_algorithm_of_ones_own_trains_and_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(ALGORITHMS, "_things", {**ALGORITHMS._all(), "walk": Walk})
+    assert isinstance(Walk(), Algorithm)
+    config = RunConfig(configure("yard", "tiny", "walk", stride=0.3, steps=100), (4, 7), evaluations=2, eval_episodes=2)
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    start_run(config, whole, quiet=True)
+    append = RunFolder.append_metrics
+
+    def interrupt(folder, row):
+        append(folder, row)
+        if row["iteration"] == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "append_metrics", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            start_run(config, run, quiet=True)
+    assert checkpoint_iteration(run) == 2
+    assert json.loads((run / "config.json").read_text())["algorithm"] == {**named(Walk()), "stride": 0.3}
+    resume_run(run, quiet=True)
+    assert_same_result(run, whole)
+    first, *_, last = read_rows(run)
+    assert first["agent/weight"] != last["agent/weight"]
+    assert load_policy(run).policies["agent"].critic is None
+
+
+# What else a run stands on
+
+
 def test_a_policy_that_refuses_the_task_leaves_nothing_behind(monkeypatch, tmp_path):
-    def refuse(config, layout, role, *, key):
+    def refuse(policy, layout, role, *, key):
         raise ValueError("not on this task")
 
-    monkeypatch.setitem(registry._BUILDERS, "tiny", refuse)
+    monkeypatch.setattr(type(TINY), "build", refuse)
     config = RunConfig(TrainConfig(Yard(), TINY, Mappo(envs=4, rollout=5), steps=60))
     with pytest.raises(ValueError, match="not on this task"):
         start_run(config, tmp_path / "run")

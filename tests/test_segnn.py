@@ -25,8 +25,15 @@ from legoswarm.learn.algorithms.ippo import Ippo
 from legoswarm.learn.algorithms.mappo import Mappo, value_of
 from legoswarm.policies.networks.leash import pull_back
 from legoswarm.policies.networks.roles import count_parameters, make_policies, over_members
-from legoswarm.policies.networks.segnn import complete, star, to_planar
-from legoswarm.policies.networks.steerable import SIGMOID_GAIN, SILU_GAIN, Irreps, balanced, paths_to
+from legoswarm.policies.networks.segnn import complete, star
+from legoswarm.policies.networks.steerable import (
+    SIGMOID_GAIN,
+    SILU_GAIN,
+    Irreps,
+    SphericalWeights,
+    balanced,
+    paths_to,
+)
 from legoswarm.scene import observe
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
@@ -200,6 +207,15 @@ def test_the_gains_are_those_of_e3nn():
     for gain, function in ((SILU_GAIN, jax.nn.silu), (SIGMOID_GAIN, jax.nn.sigmoid)):
         with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
             np.testing.assert_allclose(gain * function(1.0), e3nn.normalize_function(function)(1.0), rtol=1e-4)
+
+
+def to_planar(policies):
+    """The weights of `segnn` as weights of `segnn-planar`, without e3nn."""
+
+    def convert(leaf):
+        return leaf.planar() if isinstance(leaf, SphericalWeights) else leaf
+
+    return jax.tree.map(convert, policies, is_leaf=lambda node: isinstance(node, SphericalWeights))
 
 
 @each_layout

@@ -12,7 +12,7 @@ from legoswarm.evaluate.episodes import play
 from legoswarm.layout import Layout
 from legoswarm.policies.networks.roles import make_policies
 from legoswarm.show.animate import animate
-from legoswarm.show.draw import COLOURS, Failure, colours, draw_trajectories, view, views, visible_path
+from legoswarm.show.draw import COLOURS, Failure, colours, draw_paths, save, view, views, visible_path
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
@@ -35,6 +35,11 @@ def spread():
 @pytest.fixture(scope="module")
 def tag():
     return episode(TAG)
+
+
+def draw_trajectories(task, trajectories, path, **how):
+    """Write a still picture of some episodes."""
+    save(draw_paths(task, [visible_path(task, trajectory) for trajectory in trajectories], **how), path)
 
 
 def frames(path):

@@ -12,7 +12,6 @@ from legoswarm.evaluate.statistics import (
     iqm_interval,
     mean_interval,
     steps_to,
-    summary,
 )
 
 
@@ -66,8 +65,3 @@ def test_area_of_one_point_is_its_height():
 def test_steps_to_a_threshold():
     curve = np.array([[-9.0, -9.0, -1.0], [-4.0, -9.0, -9.0], [-3.0, -9.0, -9.0]])
     assert steps_to(np.array([10.0, 20.0, 30.0]), curve, -4.0).tolist() == [20.0, math.inf, 10.0]
-
-
-def test_summary_names_the_worst_seed():
-    result = summary([-3.0, -1.0, -2.0])
-    assert (result["seeds"], result["mean"], result["sd"], result["worst"]) == (3, -2.0, 1.0, -3.0)

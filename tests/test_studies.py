@@ -16,7 +16,7 @@ from legoswarm.cli import main
 from legoswarm.files import FileError
 from legoswarm.learn.folder import RunFolder
 from legoswarm.studies import run as running
-from legoswarm.studies.catalogue import METHODS, STUDIES, Study
+from legoswarm.studies.catalogue import ALL, METHODS, STUDIES, Study
 from legoswarm.studies.failure import FailingTag
 from legoswarm.studies.measures import evaluated, head_to_head, symmetries, trajectories
 from legoswarm.studies.part import SCALES, Part, Scale, Training
@@ -29,8 +29,9 @@ from tests.policies import policy_of
 from tests.saved import save_small
 from tests.tiny import TINY, Yard, compiled
 
+ROOT = Path(__file__).parent.parent
 SMALL = {"envs": 2, "rollout": 6, "epochs": 1, "minibatches": 1}
-SCALE = Scale("test", seeds=2, episodes=3, evaluations=2, share=0.0, compile_fast=True, mappo=SMALL)
+SCALE = Scale("test", seeds=2, episodes=3, evaluations=2, share=0.0, compile_fast=True, algorithms={"mappo": SMALL})
 YARD = Training(Yard(), "tiny", 1000)
 LATER = dataclasses.replace(YARD, start=YARD)
 
@@ -89,8 +90,9 @@ def test_several_processes_share_a_training(shop, calls, monkeypatch):
 
 
 @pytest.mark.slow
-def test_parts_side_by_side(tmp_path, capfd):
+def test_parts_side_by_side(tmp_path, capfd, monkeypatch):
     """Two that need the same training, one that fails, at most two at a time."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # a lock of their own: one is timed, and waits for every other training
     words = f"--scale tiny --runs {tmp_path / 'runs'} --out {tmp_path / 'out'} --methods mappo"
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "ood").write_text("")  # no folder: nothing can be written there
@@ -185,7 +187,7 @@ def test_results_of_other_settings_are_not_mixed(shop, calls):
         run_studies(["yards"], dataclasses.replace(shop, seeds=1))
 
 
-def test_a_part_that_fails_is_named_and_the_others_go_on(shop, calls, monkeypatch, capsys):
+def test_a_part_that_fails_is_named_and_the_others_go_on(shop, calls, monkeypatch, capsys, optimised):
     bad = Part("bad", (YARD,), (evaluated(teams=("3v2",)),))
     good = Part("good", (YARD,))
     monkeypatch.setitem(STUDIES, "yards", Study("one fails", lambda scale: [bad, good]))
@@ -233,6 +235,28 @@ def test_studies_of_the_full_scale_share_the_four_agent_run():
         assert parts[one].policies == parts[other].policies
     assert parts["spread-6/pic"].policies == parts["generalization/pic-6"].policies
     assert len(parts) == sum(len(list(STUDIES[s].parts(shop.scale))) for s in STUDIES) - _planar(shop.scale)
+
+
+def test_the_committed_results_are_those_of_the_catalogue():
+    """Every file is a part of it that was made with today's settings, and every part of the paper's methods is done."""
+    shop = make_workshop("full", methods=ALL, out=ROOT / "results" / "studies")
+    listed = [line.split() for line in list_studies(["all"], shop).splitlines() if line.startswith("  ")]
+    done = {words[1] for words in listed if words[0] == "done"}
+    assert done == {str(path.relative_to(shop.out).with_suffix("")) for path in shop.out.rglob("*.json")}
+    waiting = {words[0] for words in listed if words[0] != "done"}
+    assert all("segnn-planar" in name for name in waiting)
+
+
+def test_another_algorithm_trains_beside_the_same_runs():
+    shop = make_workshop("full")
+    parts = {study: {part.name: part for part in shop.parts(study)} for study in ("algorithms", "spread-3")}
+    for method in ("lego", "mappo"):
+        [same] = parts["spread-3"][method].policies
+        [other] = parts["algorithms"][f"{method}-masac"].policies
+        assert dataclasses.replace(other, algorithm="mappo") == same
+        assert other.folder(shop.scale, 10).startswith(f"spread-3v3-{method}-masac-2000000-")
+        assert same.folder(shop.scale, 10).startswith(f"spread-3v3-{method}-2000000-")
+        assert other.config(SCALES["tiny"], 1, Path()).train.iterations == 2
 
 
 def _planar(scale):
@@ -299,6 +323,11 @@ def test_a_failed_pursuer_stops_or_is_gone(kind):
     assert np.any(np.asarray(state.velocity[0])) == (kind == "without")
 
 
+def test_an_unknown_failure_is_refused():
+    with pytest.raises(ValueError, match="kind must be without, kept or removed, not 'gone'"):
+        FailingTag(kind="gone")
+
+
 def test_captures_count_after_the_failure_and_without_the_failed():
     place = jnp.array([[0.0, 0.0], [0.0, 0.05], [0.0, 0.02], [0.9, 0.9], [-0.9, 0.9]])
     start = FailingTag(pursuers=2, evaders=1, kind="kept").reset(jax.random.key(0))
@@ -351,7 +380,7 @@ def test_all_studies_run_through_and_are_reported(tmp_path, monkeypatch):
     page = check_page(text)
     assert "<p class='open'>" not in text  # nothing is missing
     drawn = {"tag", "head-to-head", "ood", "agent-failure"}
-    pictures = {"equivariance", "spread-3", "spread-6", "tag", "head-to-head", "agent-failure", "beyond"}
+    pictures = {"equivariance", "spread-3", "spread-6", "tag", "head-to-head", "agent-failure", "algorithms", "beyond"}
     assert {path.stem for path in Path("figures").iterdir()} == pictures | {f"{study}-trajectories" for study in drawn}
     assert len(page.data) == len(drawn)
     assert text.count('<path class="cross"') == 3

@@ -48,9 +48,11 @@ class TinyActor(eqx.Module):
 
     weight: Float[Array, "4 2"]
     log_std: Float[Array, "2"]
+    squash: float = eqx.field(static=True, default=0.0)
 
     def __call__(self, view):
-        return Decision(features(view) @ self.weight, self.log_std, Frame(jnp.asarray(TURN), jnp.array(False)))
+        frame = Frame(jnp.asarray(TURN), jnp.array(False))
+        return Decision(features(view) @ self.weight, self.log_std, frame, self.squash)
 
 
 class TinyCritic(eqx.Module):
@@ -76,7 +78,7 @@ class TinyPolicy(Policy):
 
     def build(self, layout, role, *, key):
         draw = 0.3 * jax.random.normal(key, (15,))
-        actor = TinyActor(draw[:8].reshape(4, 2), jnp.full(2, self.log_std))
+        actor = TinyActor(draw[:8].reshape(4, 2), jnp.full(2, self.log_std), self.squash)
         return RolePolicy(actor, TinyCritic(draw[8:12], draw[12:14], draw[14]))
 
 

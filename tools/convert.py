@@ -2,8 +2,7 @@
 
     python tools/convert.py PATH...
 
-A path is a file or a folder, which is searched for JSON files. Metrics and checkpoints need no conversion, and weights
-only where a critic of what one agent sees had a shape of its own: it is left out, since acting needs no critic.
+A path is a file or a folder, which is searched for JSON files. Weights, metrics and checkpoints need no conversion.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import Any
 
 from legoswarm import ALGORITHMS, POLICIES
 from legoswarm.configs import to_json
-from legoswarm.files import read_arrays, read_json, write_arrays, write_json
+from legoswarm.files import read_json, write_json
 
-OWN_LOCAL_CRITIC = ("mappo", "segnn", "segnn-planar")
+OTHERS = ("mappo", "segnn", "segnn-planar")  # whose critic `local` was another network than IPPO has
 
 
 def new_policy(old: dict[str, Any]) -> dict[str, Any]:
@@ -43,17 +42,10 @@ def new_training(old: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def leaves_critic(values: dict[str, Any]) -> bool:
-    """Tell whether a policy file of version 0.1 has a critic that no policy has today."""
-    old = values.get("policy", {})
-    return values.get("format") == 1 and old["critic"] == "local" and old["policy"] in OWN_LOCAL_CRITIC
-
-
 def converted(values: dict[str, Any]) -> dict[str, Any] | None:
     """Return the new form of a JSON object; None if it is none of those that changed."""
     if values.get("format") == 1:
-        policy = {**new_policy(values["policy"]), **({"critic": "none"} if leaves_critic(values) else {})}
-        return {**values, "format": 2, "policy": policy, "dimension": 2}
+        return {**values, "format": 2, "policy": new_policy(values["policy"]), "dimension": 2}
     if "mappo" in values and "policy" in values:
         return new_training(values)
     if isinstance(content := values.get("content"), dict):
@@ -63,12 +55,21 @@ def converted(values: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
+def lost(values: dict[str, Any]) -> bool:
+    """Tell whether weights beside a JSON object fit no network of today."""
+    policy = values.get("policy")
+    return isinstance(policy, dict) and policy.get("critic") == "local" and policy["policy"] in OTHERS
+
+
+failed = False
 for argument in sys.argv[1:]:
     root = Path(argument)
     for path in sorted(root.rglob("*.json")) if root.is_dir() else [root.with_suffix(".json")]:
-        if (new := converted(old := read_json(path))) is not None:
-            if leaves_critic(old):
-                arrays = read_arrays(weights := path.with_suffix(".safetensors"))
-                write_arrays(weights, {name: array for name, array in arrays.items() if "/critic/" not in name})
+        values = read_json(path)
+        if lost(values):
+            failed = True
+            print(f"{path} cannot be converted: the critic local was another network; train it again with ippo")
+        elif (new := converted(values)) is not None:
             write_json(path, new)
             print(path)
+sys.exit(failed)

@@ -100,7 +100,7 @@ def passes(tree: Path, tests: str) -> bool:
     )
     asserted = any(line.startswith("E ") and "assert" in line.lower() for line in done.stdout.splitlines())
     if done.returncode != 0 and not (done.returncode == 1 and asserted):
-        raise SystemExit(f"{tests} could not be run:\n{done.stdout}{done.stderr}")
+        raise SystemExit(f"{tests} could not be run:\n{done.stdout[-2000:]}{done.stderr}")
     return done.returncode == 0
 
 

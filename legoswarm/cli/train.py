@@ -105,7 +105,6 @@ class Bench:
     forward: int | None = argument(None, "instead: one decision of everybody in N worlds")
     acting: str | None = argument(None, "instead: one agent of this policy among --entities", metavar="POLICY")
     entities: int = argument(1000, "for --acting")
-    compile_apart: bool = argument(True, "compile one program after the other and say how long each took")
     device: str | None = argument(None, "where (default: what JAX prefers)", choices=("cpu", "gpu"))
     json: bool = argument(False, "print JSON")
     out: Path | None = argument(None, "write JSON into this file, row by row")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import logging
 import math
 import os
@@ -13,12 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
-from legoswarm.deploy.link import CLOSE_HEIGHT, Beat, DroneState, Health, LinkError
+from legoswarm.deploy.link import DroneState, Health, Link, LinkError
 
 UDP_RATE, RADIO_RATE = 50.0, 28.0  # setpoints in a second
 HOLD_AFTER, LAND_AFTER, LAND_SECONDS = 0.5, 5.0, 3.0  # s without a new setpoint from the mission
@@ -38,7 +36,7 @@ VARIANCES = tuple((f"kalman.{name}", "float") for name in ("varPX", "varPY", "va
 _DRIVERS = threading.Lock()
 
 
-class CflibLink:
+class CflibLink(Link):
     """A Crazyflie behind cflib: radio://0/80/2M/E7E7E7E701, or udp://127.0.0.1:19850 for a simulated one.
 
     All that may block in cflib happens in this drone's own thread; that thread also streams the newest setpoint, 50
@@ -46,26 +44,19 @@ class CflibLink:
     since it stops the motors first.
     """
 
-    def __init__(self, name: str, uri: str, rate: float | None = None):
-        _cflib()  # refuses before a flight has begun and files of it are written
+    def __init__(self, name: str, uri: str):
+        load_cflib()  # refuses before a flight has begun and files of it are written
         self.name = name
         self.uri = uri
-        self._period = 1 / (rate or (UDP_RATE if uri.startswith("udp:") else RADIO_RATE))
+        self._period = 1 / (UDP_RATE if uri.startswith("udp:") else RADIO_RATE)
         self._cf: Any = None
         self._thread: threading.Thread | None = None
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._setpoint: _Hover | _Stop | None = None  # the mailbox: the newest one counts
+        self._setpoint: _Setpoint | None = None  # the mailbox: the newest one counts
         self._state: DroneState | None = None
         self._lost: str | None = None
         self._answered = threading.Event()  # a first state has come, or the link is lost
         self._closing = threading.Event()
-        self._may_fall = False
-        self._beat = Beat()
-
-    @property
-    def longest_interval(self) -> float:
-        """Return the longest time between two setpoints that were handed to cflib in flight, s."""
-        return self._beat.longest
 
     def open(self, timeout: float) -> None:
         """Connect and wait for the first state; raise LinkError if it fails or takes longer."""
@@ -105,37 +96,27 @@ class CflibLink:
         self._setpoint, self._may_fall = None, False
         self._post(lambda: self._cf.high_level_commander.takeoff(height, seconds, yaw=None))
 
-    def land(self, seconds: float) -> None:
-        """Stop the stream of setpoints and land here by the drone's own commander; do nothing after motors_off."""
-        if self._may_fall:
-            return
-        self._setpoint = None
-        self._post(lambda: self._land(seconds))
-
-    def hover(self, velocity_xy: Float[np.ndarray, "2"], height: float) -> None:
-        """Put a velocity of the world frame and a height into the mailbox; do nothing after motors_off."""
-        if not (np.isfinite(velocity_xy).all() and math.isfinite(height)):
-            raise LinkError(f"{self.name} was told a velocity or a height that is not finite")
-        if not self._may_fall:
-            self._setpoint = _Hover((float(velocity_xy[0]), float(velocity_xy[1])), float(height), time.monotonic())
-
     def motors_off(self) -> None:
         """Stop this drone's motors now, wherever it is."""
         self._may_fall = True
-        self._setpoint = _Stop(time.monotonic())
+        self._setpoint = _Setpoint(time.monotonic())
         self._post(self._stream)
 
-    def close(self) -> None:
-        """Let go of a drone that stands; refuse above 0.1 m, except after motors_off or when the radio has let go."""
-        if self._thread is None:
-            return
-        state = self._state
-        held = self._cf is not None and self._cf.link is not None and not self._may_fall
-        if held and state is not None and state.position[2] > CLOSE_HEIGHT:
-            raise LinkError(f"{self.name} was last heard of at a height of {state.position[2]:.2f} m: land it first")
-        self._closing.set()
-        self._jobs.put(lambda: None)
-        self._thread.join(CLOSE_SECONDS)
+    def _land(self, seconds: float) -> None:
+        self._setpoint = None
+        self._post(lambda: self._land_now(seconds))
+
+    def _hover(self, vx: float, vy: float, height: float) -> None:
+        self._setpoint = _Setpoint(time.monotonic(), vx, vy, height)
+
+    def _holds(self) -> bool:
+        return self._cf is not None and self._cf.link is not None
+
+    def _let_go(self) -> None:
+        if self._thread is not None:
+            self._closing.set()
+            self._jobs.put(lambda: None)
+            self._thread.join(CLOSE_SECONDS)
 
     # The drone's own thread
 
@@ -148,7 +129,7 @@ class CflibLink:
         with contextlib.suppress(Exception):
             flying = self._state is not None and Health.FLYING in self._state.health
             if self._lost is not None and flying and not self._may_fall:
-                self._land(LAND_SECONDS)  # in case the drone still hears
+                self._land_now(LAND_SECONDS)  # in case the drone still hears
         self._closing.wait()
         with contextlib.suppress(Exception):
             self._hang_up()
@@ -163,7 +144,7 @@ class CflibLink:
             self._stream()
 
     def _connect(self) -> None:
-        cflib = _cflib()
+        cflib = load_cflib()
         cf = self._cf = cflib.crazyflie.Crazyflie(rw_cache=None if self.uri.startswith("udp:") else _cache())
         # It would ping from a thread that keeps the process from ending.
         cf.link_statistics.start = lambda: None
@@ -207,21 +188,22 @@ class CflibLink:
     def _stream(self) -> None:
         """Send the newest setpoint of the mailbox."""
         setpoint, now = self._setpoint, time.monotonic()
-        if isinstance(setpoint, _Stop):
-            if now - setpoint.since < STOP_SECONDS:
+        if setpoint is None:
+            return
+        age = now - setpoint.since
+        if setpoint.height is None:
+            if age < STOP_SECONDS:
                 self._cf.commander.send_stop_setpoint()
-        elif setpoint is not None:
-            age = now - setpoint.since
-            if age > LAND_AFTER:
-                raise LinkError(f"it lands, since nothing was said to it for {LAND_AFTER:g} s")
-            self._beat.strike(now)
-            vx, vy = setpoint.velocity if age <= HOLD_AFTER else (0.0, 0.0)
-            yaw = self._state.yaw if self._state else 0.0
-            cos, sin = math.cos(yaw), math.sin(yaw)
-            self._cf.commander.send_hover_setpoint(cos * vx + sin * vy, cos * vy - sin * vx, 0.0, setpoint.height)
+            return
+        if age > LAND_AFTER:
+            raise LinkError(f"it lands, since nothing was said to it for {LAND_AFTER:g} s")
+        self._note_sent(now)
+        moves = age <= HOLD_AFTER
+        velocity = self._in_own_frame(moves * setpoint.vx, moves * setpoint.vy)
+        self._cf.commander.send_hover_setpoint(*velocity, 0.0, setpoint.height)
 
-    def _land(self, seconds: float) -> None:
-        self._beat.end()
+    def _land_now(self, seconds: float) -> None:
+        self._sent = math.inf
         self._cf.commander.send_notify_setpoint_stop()
         self._cf.high_level_commander.land(0.0, seconds, yaw=None)
 
@@ -297,19 +279,16 @@ class CflibLink:
             self._post(lambda: config[0].delete())
 
 
-@dataclasses.dataclass(frozen=True)
-class _Hover:
-    velocity: tuple[float, float]  # m/s, world frame
-    height: float
+class _Setpoint(NamedTuple):
+    """A velocity of the world frame and a height, or None to stop the motors."""
+
     since: float
+    vx: float = 0.0
+    vy: float = 0.0
+    height: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Stop:
-    since: float
-
-
-def _cflib() -> Any:
+def load_cflib() -> Any:
     """Import Bitcraze's library and start its drivers; it logs nothing unless somebody has asked for its log."""
     try:
         import cflib.crazyflie

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -70,16 +71,12 @@ def _drone(path: Path, name: str, settings: tuple[Mapping[str, Any], ...]) -> Cr
     position = settings[0].get("initial_position")
     if not isinstance(position, list) or len(position) != 3 or not all(map(_is_number, position)):
         raise FileError(f"{path}: robot {name} needs an initial_position [x, y, z] in metres")
-    batteries = [_mapping(path, level.get("battery"), "battery") for level in settings]
-
-    def voltage(which: str) -> float | None:
-        value = next((battery[which] for battery in batteries if which in battery), None)
-        if value is not None and not _is_number(value):
-            raise FileError(f"{path}: {which} of robot {name} is not a number")
-        return None if value is None else float(value)
-
+    battery = ChainMap(*({**_mapping(path, level.get("battery"), "battery")} for level in settings))
+    voltages = {which: battery.get(which) for which in ("voltage_warning", "voltage_critical")}
+    if odd := [which for which, value in voltages.items() if value is not None and not _is_number(value)]:
+        raise FileError(f"{path}: {odd[0]} of robot {name} is not a number")
     x, y, z = map(float, position)
-    return Crazyflie(name, uri, (x, y, z), voltage("voltage_warning"), voltage("voltage_critical"))
+    return Crazyflie(name, uri, (x, y, z), **{which: value and float(value) for which, value in voltages.items()})
 
 
 def _yaml(path: Path) -> Any:

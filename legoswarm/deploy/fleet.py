@@ -14,12 +14,11 @@ from legoswarm.deploy.cflib_link import CflibLink
 from legoswarm.deploy.crazyflies import read_crazyflies
 from legoswarm.deploy.inprocess import World
 from legoswarm.deploy.plan import Clock, Drone, WallClock
+from legoswarm.deploy.safety import Plane
 from legoswarm.deploy.sitl.dongle import radio
 from legoswarm.deploy.sitl.endpoint import Endpoint, make_plant
 from legoswarm.deploy.sitl.process import EndpointProcess
 from legoswarm.files import FileError
-
-Place = tuple[float, float, float]  # m
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,28 +50,25 @@ class Simulation:
 
 
 @contextlib.contextmanager
-def simulated_fleet(
-    simulation: Simulation, roles: Sequence[str], places: Sequence[Place], seed: int
-) -> Iterator[Fleet]:
+def simulated_fleet(simulation: Simulation, roles: Sequence[str], start: Plane, seed: int) -> Iterator[Fleet]:
     """Start simulated drones that stand at some places, and end them afterwards."""
+    places = [(x, y, 0.0) for x, y in start.tolist()]
     names = [f"cf{at + 1}" for at in range(len(places))]
-
-    def behind_cflib(uris: Sequence[str], report: Callable[[], list[dict[str, Any]]]) -> Fleet:
-        links = [CflibLink(name, uri) for name, uri in zip(names, uris, strict=True)]
-        return Fleet([Drone(*each) for each in zip(links, roles, places, strict=True)], WallClock(), report)
-
-    if simulation.dry:
-        world = World(names, make_plant(simulation.plant, np.array(places)), tick=0.01, seed=seed)
-        yield Fleet([Drone(*each) for each in zip(world.links, roles, places, strict=True)], world, world.report)
-    elif simulation.radio is not None:
-        with (
-            Endpoint(places, plant=simulation.plant, seed=seed) as endpoint,
-            radio(endpoint, simulation.radio, seed) as uris,
-        ):
-            yield behind_cflib(uris, endpoint.report)
-    else:
-        with EndpointProcess(places, plant=simulation.plant, seed=seed) as process:
-            yield behind_cflib(process.uris, process.report)
+    with contextlib.ExitStack() as running:
+        if simulation.dry:
+            tick = 0.01 if simulation.plant == "crazyflow" else 0.02
+            clock = drones = World(names, make_plant(simulation.plant, np.array(places)), tick=tick, seed=seed)
+            links = drones.links
+        else:
+            if simulation.radio is None:
+                drones = running.enter_context(EndpointProcess(places, plant=simulation.plant, seed=seed))
+                uris = drones.uris
+            else:
+                drones = running.enter_context(Endpoint(places, plant=simulation.plant, seed=seed))
+                uris = running.enter_context(radio(drones, simulation.radio, seed))
+            clock = WallClock()
+            links = [CflibLink(*each) for each in zip(names, uris, strict=True)]
+        yield Fleet([Drone(*each) for each in zip(links, roles, places, strict=True)], clock, drones.report)
 
 
 def real_fleet(path: str | Path, roles: Sequence[str]) -> Fleet:

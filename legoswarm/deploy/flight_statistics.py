@@ -16,15 +16,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from legoswarm.deploy.inprocess import World
+from legoswarm.deploy.fleet import Simulation, simulated_fleet
 from legoswarm.deploy.mission import Mission
-from legoswarm.deploy.plan import Drone, Plan
 from legoswarm.deploy.runtime import load_runtime
 from legoswarm.deploy.safety import Plane
-from legoswarm.deploy.setting import Setting, draw_obstacles, draw_start
-from legoswarm.deploy.sitl.endpoint import make_plant
-from legoswarm.deploy.sitl.plants import Plant
-from legoswarm.deploy.units import Chase, Pilot
+from legoswarm.deploy.setting import Pilot, Setting, draw_obstacles, draw_start
 from legoswarm.tasks.worlds.chase import CATCH, boundary_penalty
 
 NEAR_UNITS = 0.3  # units; compared instead of captures where these are rare
@@ -32,9 +28,9 @@ RARE = 0.2
 OBSTACLE_COUNT = 2
 
 
-def play_plain_task(policy: Pilot, chase: Chase, start: Plane, plan: Plan) -> Float[np.ndarray, "steps drones 2"]:
+def play_plain_task(policy: Pilot, setting: Setting, start: Plane) -> Float[np.ndarray, "steps drones 2"]:
     """Play an episode of the plain task; return positions at the beginning of each step and at the end, m."""
-    position, velocity = start, np.zeros_like(start)
+    plan, position, velocity = setting.plan, start, np.zeros_like(start)
     free, present = np.ones((2, len(start)), bool)
     track = [position]
     for step in range(plan.horizon):
@@ -42,29 +38,18 @@ def play_plain_task(policy: Pilot, chase: Chase, start: Plane, plan: Plan) -> Fl
             free = np.arange(len(start)) != plan.failing
             present = free | (not plan.drop_failed)
             velocity = velocity * free[:, None]
-        action = chase.act(policy, position, velocity, present)
-        position, velocity = chase.step(position, velocity, action, free, present)
+        action = setting.act(policy, position, velocity, present)
+        position, velocity = setting.step(position, velocity, action, free, present)
         track.append(position)
     return np.array(track)
 
 
 def fly_in_process(
-    policy: Pilot,
-    setting: Setting,
-    start: Plane,
-    obstacles: Float[np.ndarray, "obstacles 2"],
-    make_plant: Callable[[np.ndarray], Plant],
-    *,
-    tick: float = 0.02,
-    seed: int = 0,
+    policy: Pilot, setting: Setting, start: Plane, plant: str = "point", seed: int = 0
 ) -> Float[np.ndarray, "steps drones 2"]:
     """Fly the same episode as a whole mission of simulated drones; return the same positions."""
-    places = [(x, y, 0.0) for x, y in start.tolist()]
-    names = [f"cf{at + 1}" for at in range(len(start))]
-    world = World(names, make_plant(np.array(places)), tick=tick, seed=seed)
-    drones = [Drone(*each) for each in zip(world.links, setting.roles, places, strict=True)]
-    parts = setting.chase(obstacles), setting.physical(obstacles)
-    outcome = Mission(drones, policy, *parts, rules=setting.rules, plan=setting.plan, clock=world).fly()
+    with simulated_fleet(Simulation(plant, dry=True), setting.roles, start, seed) as fleet:
+        outcome = Mission(fleet.drones, policy, setting, clock=fleet.clock).fly()
     if outcome.error is not None:
         raise outcome.error
     return outcome.track
@@ -75,8 +60,7 @@ def measure_episode(setting: Setting, track: Float[np.ndarray, "steps drones 2"]
 
     With a failure, captures are those of the remaining pursuers after it; returns are those of whole episodes.
     """
-    plan, chase = setting.plan, setting.chase(np.zeros((0, 2)))
-    reach, first = chase.capture_distance(setting.rules.pause), chase.pursuers
+    plan, reach, first = setting.plan, setting.capture_distance, setting.pursuers
     able = np.ones(first, bool)
     begun = 0
     if plan.failure != "none":
@@ -90,7 +74,7 @@ def measure_episode(setting: Setting, track: Float[np.ndarray, "steps drones 2"]
         "capture_time": _first(gaps < reach),
         "near_time": _first(gaps < NEAR_UNITS * setting.scale),
         "pursuer_return": CATCH * float(touches.sum()),
-        "evader_return": -(CATCH * float(touches.sum()) + float(edge.sum())) / (len(chase.roles) - first),
+        "evader_return": -(CATCH * float(touches.sum()) + float(edge.sum())) / (len(setting.roles) - first),
     }
 
 
@@ -112,13 +96,9 @@ def _first(close: Bool[np.ndarray, " intervals"]) -> float:
 def compare_episode(policy: str, setting: Setting, plant: str, seed: int) -> tuple[dict[str, float], ...]:
     """Return the figures of one start in the plain task and in flight."""
     rng, pilot = np.random.default_rng(seed), _load(policy)
-    obstacles = draw_obstacles(setting, OBSTACLE_COUNT, rng)
-    start = draw_start(setting, obstacles, rng)
-    bodies, tick = functools.partial(_bodies, plant), 0.01 if plant == "crazyflow" else 0.02
-    tracks = (
-        play_plain_task(pilot, setting.chase(obstacles), start, setting.plan),
-        fly_in_process(pilot, setting, start, obstacles, bodies, tick=tick, seed=seed),
-    )
+    setting = setting.among(draw_obstacles(setting, OBSTACLE_COUNT, rng))
+    start = draw_start(setting, rng)
+    tracks = play_plain_task(pilot, setting, start), fly_in_process(pilot, setting, start, plant, seed)
     return tuple(measure_episode(setting, track) for track in tracks)
 
 
@@ -130,7 +110,7 @@ def compare_flights(
     episodes: int = 400,
     seed: int = 0,
     jobs: int = 1,
-    progress: Callable[[int], None] | None = None,
+    say: Callable[[str], None] = lambda words: None,
 ) -> dict[str, Any]:
     """Return means of both sides over many starts, and 95 % intervals of their mean differences (flown - plain)."""
     if episodes < 2:
@@ -141,45 +121,18 @@ def compare_flights(
     with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         for row in pool.map(work, seeds) if jobs > 1 else map(work, seeds):
             rows.append(row)
-            if progress is not None:
-                progress(len(rows))
+            if len(rows) % 20 == 0:
+                say(f"{len(rows)} of {episodes} episodes")
     plain, flown = ({name: np.array([row[side][name] for row in rows]) for name in rows[0][0]} for side in (0, 1))
-    return {
-        "plain": _means(plain),
-        "flown": _means(flown),
-        "difference": {name: _interval(flown[name] - plain[name]) for name in plain},
-    }
+    gaps = {name: flown[name] - plain[name] for name in plain}
+    sides = {"plain": plain, "flown": flown, "difference": gaps}
+    return {side: {name: _mean(values) for name, values in figures.items()} for side, figures in sides.items()}
 
 
 _load = functools.cache(load_runtime)
 
 
-@functools.cache
-def _crazyflow(drones: int) -> Any:
-    from legoswarm.deploy.sitl.crazyflow import Crazyflow
-
-    return Crazyflow(np.zeros((drones, 3)))
-
-
-def _bodies(plant: str, places: np.ndarray) -> Plant:
-    """Return bodies at these places; Crazyflow's are compiled once for each number of drones."""
-    if plant != "crazyflow":
-        return make_plant(plant, places)
-    bodies = _crazyflow(len(places))
-    bodies.reset(places)
-    return bodies
-
-
-def _mean(values: Float[np.ndarray, " episodes"]) -> tuple[float, float]:
-    """Return the mean and its standard error."""
-    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
-
-
-def _means(figures: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
-    return {name: dict(zip(("mean", "standard_error"), _mean(values), strict=True)) for name, values in figures.items()}
-
-
-def _interval(differences: Float[np.ndarray, " episodes"]) -> dict[str, Any]:
-    """Return the mean of paired differences and its 95 % interval."""
-    mean, error = _mean(differences)
-    return {"mean": mean, "interval": [mean - 1.96 * error, mean + 1.96 * error]}
+def _mean(values: Float[np.ndarray, " episodes"]) -> dict[str, Any]:
+    """Return the mean, its standard error and its 95 % interval."""
+    mean, error = float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
+    return {"mean": mean, "standard_error": error, "interval": [mean - 1.96 * error, mean + 1.96 * error]}

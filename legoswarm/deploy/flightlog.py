@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,61 +18,20 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from legoswarm.deploy.plan import Clock, in_words
-from legoswarm.files import FileError
+from legoswarm.files import FileError, finite
 
 LOG_FORMAT = 1
 
 
-class FlightLog:
-    """A log that a flight writes into a new file; without a path it keeps nothing."""
-
-    def __init__(self, path: Path | None = None):
-        self.path = path
-        self._file: TextIO | None = None
-
-    def write(self, kind: str, **fields: Any) -> None:
-        """Write one line; arrays become lists, and numbers that are not finite become null."""
-        if self.path is None:
-            return
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self.path, "x", encoding="utf-8")  # noqa: SIM115
-        line = {"kind": kind, **{name: _plain(value) for name, value in fields.items()}}
-        self._file.write(json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file; nothing more is written."""
-        if self._file is not None:
-            self._file.close()
-
-    def __enter__(self) -> FlightLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, float | np.floating):
-        return round(float(value), 4) if math.isfinite(value) else None
-    return value
-
-
 class Diary:
-    """The log and the messages of a mission; times count from its beginning.
+    """The log and the messages of a mission; times count from its beginning, and without a path no log is kept.
 
     A full disk or a console that has gone must not keep drones in the air: errors end here.
     """
 
-    def __init__(self, log: FlightLog, say: Callable[[str], None], clock: Clock):
-        self._log, self._say, self._clock, self._begun = log, say, clock, clock.now()
+    def __init__(self, path: Path | None, say: Callable[[str], None], clock: Clock):
+        self._path, self._say, self._clock, self._begun = path, say, clock, clock.now()
+        self._file: TextIO | None = None
         self._noted: set[str] = set()
 
     def say(self, words: str) -> None:
@@ -82,12 +40,25 @@ class Diary:
             self._say(words)
 
     def write(self, kind: str, **fields: Any) -> None:
-        """Write a line of the log."""
+        """Write a line of the log; arrays become lists, and numbers that are not finite become null."""
+        if self._path is None:
+            return
+        line = finite({"kind": kind, "t": self._clock.now() - self._begun, **fields}, digits=4)
         try:
-            self._log.write(kind, t=self._clock.now() - self._begun, **fields)
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = open(self._path, "x", encoding="utf-8")  # noqa: SIM115
+            self._file.write(json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n")
+            self._file.flush()
         except Exception as error:
             if self._is_new(words := f"the log cannot be written: {in_words(error)}"):
                 self.say(words)
+
+    def close(self) -> None:
+        """Close the log; nothing more is written."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # a disk that is full, which was said before
+                self._file.close()
 
     def event(self, words: str, **fields: Any) -> None:
         """Write down something that happened, and tell people."""
@@ -133,13 +104,7 @@ def read_flight(path: str | Path) -> Flight:
     """Read a log; one that breaks off in its last line is read up to there."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise FileError(f"{path} does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path} cannot be read: {error}") from None
-    lines = text.split("\n")[:-1]  # what follows the last line break is no whole line
-    try:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]  # what follows the last line break is no whole line
         rows = [json.loads(line) for line in lines]
         by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in ("tick", "step", "event", "end")}
         about = rows[0]
@@ -161,5 +126,9 @@ def read_flight(path: str | Path) -> Flight:
             tuple(by_kind["event"]),
             by_kind["end"][-1] if by_kind["end"] else None,
         )
+    except FileNotFoundError:
+        raise FileError(f"{path} does not exist") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path} cannot be read: {error}") from None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise FileError(f"{path} is not a flight log, or damaged: {error}") from None

@@ -11,20 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from legoswarm.deploy.fleet import Simulation, real_fleet, simulated_fleet
+from legoswarm.deploy.fleet import Fleet, Simulation, real_fleet, simulated_fleet
 from legoswarm.deploy.flight_statistics import RARE, compare_flights
-from legoswarm.deploy.flightlog import FlightLog, read_flight
+from legoswarm.deploy.flightlog import read_flight
 from legoswarm.deploy.mission import Mission
-from legoswarm.deploy.plan import Outcome
+from legoswarm.deploy.plan import Outcome, Plan, in_words
 from legoswarm.deploy.runtime import Runtime, load_runtime
 from legoswarm.deploy.setting import Setting, draw_start
-from legoswarm.deploy.summary import describe
-from legoswarm.files import FileError, write_json
+from legoswarm.files import FileError, finite, write_json
 from legoswarm.provenance import provenance
 
 FLIGHT_PACKAGES = ("cflib", "crazyflow", "mujoco")  # whose versions matter to flights
 OBSTACLES = ((0.75, 0.3), (-0.75, -0.3))  # m
+SEEN = ("setpoints", "largest_gap", "stall", "cut_offs")  # of what simulated drones report
 Say = Callable[[str], None]
+
+
+def _to_console(words: str) -> None:
+    sys.stderr.write(words + "\n")
+    sys.stderr.flush()
 
 
 def fly(
@@ -38,7 +43,7 @@ def fly(
     seed: int = 0,
     obstacles: Sequence[tuple[float, float]] = OBSTACLES,
     command: str = "",
-    say: Say | None = None,
+    say: Say = _to_console,
 ) -> list[Outcome]:
     """Fly some trials and write into `out` a log for each, a picture of all, animations and `summary.json`.
 
@@ -47,10 +52,9 @@ def fly(
     """
     if trials < 1:
         raise ValueError("at least one trial is needed")
-    runtime, setting = _prepare(policy, setting)
-    centres = np.array(obstacles, float).reshape(-1, 2)
+    runtime, setting = _prepare(policy, setting.among(np.array(obstacles, float).reshape(-1, 2)))
     simulation = simulation or Simulation()
-    out, say = Path(out), say or _to_console
+    out = Path(out)
     logs = [out / f"trial-{number + 1}.jsonl" for number in range(trials)]
     if taken := [path for path in (*logs, out / "summary.json") if path.exists()]:
         raise FileError(f"{taken[0]} exists: name another folder with --out")
@@ -60,19 +64,15 @@ def fly(
         if crazyflies is not None:
             ready = contextlib.nullcontext(real_fleet(crazyflies, setting.roles))
         else:
-            start = draw_start(setting, centres, np.random.default_rng(seed + number))
-            places = [(x, y, 0.0) for x, y in start.tolist()]
-            ready = simulated_fleet(simulation, setting.roles, places, seed + number)
-        with ready as fleet, FlightLog(path) as log:
+            start = draw_start(setting, np.random.default_rng(seed + number))
+            ready = simulated_fleet(simulation, setting.roles, start, seed + number)
+        with ready as fleet:
             mission = Mission(
                 fleet.drones,
                 runtime,
-                setting.chase(centres),
-                setting.physical(centres),
-                rules=setting.rules,
-                plan=setting.plan,
+                setting,
                 clock=fleet.clock,
-                log=log,
+                log=path,
                 say=lambda words, number=number: say(f"trial {number + 1}: {words}"),
                 about={"policy": policy, "seed": runtime.seed, "command": command},
             )
@@ -93,6 +93,35 @@ def fly(
     return outcomes
 
 
+def describe(outcome: Outcome, fleet: Fleet, plan: Plan, simulation: Simulation | None) -> dict[str, Any]:
+    """Return a row of JSON about one flight; `simulation` is None for real drones.
+
+    `largest_gap` is the longest time, s, that a simulated drone which did not fail waited for a setpoint while the
+    mission steered it; `intervals` the longest time between two setpoints that were sent; `stall` the longest time for
+    which the machine, and so the simulated world, stood still.
+    """
+    how = {"failure": plan.failure, **({} if simulation is None else dataclasses.asdict(simulation))}
+    return {**how, **outcome.to_json(), **_seen(outcome, fleet)}
+
+
+def _seen(outcome: Outcome, fleet: Fleet) -> dict[str, Any]:
+    """Return what simulated drones have seen, or why they do not say it; nothing for real drones."""
+    if fleet.report is None:
+        return {}
+    try:
+        report = dict(zip(outcome.statuses, fleet.report(), strict=True))
+    except (ValueError, RuntimeError) as error:  # a world that has ended
+        return {"simulated": in_words(error)}
+    steered = [drone["largest_gap"] for name, drone in report.items() if name not in outcome.failures]
+    return {
+        "largest_gap": max(steered, default=None),
+        "simulated": {
+            name: {"height": round(drone["position"][2], 3), **{key: drone[key] for key in SEEN if key in drone}}
+            for name, drone in report.items()
+        },
+    }
+
+
 def _prepare(policy: str, setting: Setting) -> tuple[Runtime, Setting]:
     """Load a policy that knows pursuers, evaders and obstacles, and give the setting the protocol of its training."""
     runtime = load_runtime(policy)
@@ -101,7 +130,7 @@ def _prepare(policy: str, setting: Setting) -> tuple[Runtime, Setting]:
     return runtime, dataclasses.replace(setting, protocol=str(runtime.description.task.get("protocol", "paper")))
 
 
-def draw(logs: Sequence[Path], out: Path, say: Say | None = None) -> list[Path]:
+def draw(logs: Sequence[Path], out: Path, say: Say = _to_console) -> list[Path]:
     """Draw a picture of all flights and an animation of each that has run; say and return what was written."""
     from legoswarm.deploy.picture import animate_flight, draw_flights
 
@@ -115,7 +144,7 @@ def draw(logs: Sequence[Path], out: Path, say: Say | None = None) -> list[Path]:
         written.append(out / f"{path.stem}.gif")
         animate_flight(flight, written[-1])
     for path in written:
-        (say or _to_console)(f"wrote {path}")
+        say(f"wrote {path}")
     return written
 
 
@@ -129,19 +158,14 @@ def statistics(
     seed: int,
     jobs: int,
     command: str,
-    say: Say | None = None,
+    say: Say = _to_console,
 ) -> dict[str, Any]:
     """Compare flights in process with the plain task and write what comes out, as JSON."""
-    say, out = say or _to_console, Path(out)
+    out = Path(out)
     if out.suffix != ".json":
         raise ValueError(f"statistics are written into a .json file, not {out}")
     runtime, setting = _prepare(policy, setting)
-
-    def progress(done: int) -> None:
-        if done % 20 == 0:
-            say(f"{done} of {episodes} episodes")
-
-    compared = compare_flights(policy, setting, plant=plant, episodes=episodes, seed=seed, jobs=jobs, progress=progress)
+    compared = compare_flights(policy, setting, plant=plant, episodes=episodes, seed=seed, jobs=jobs, say=say)
     result = {
         "command": command,
         "policy": policy,
@@ -149,9 +173,9 @@ def statistics(
         "plant": plant,
         "episodes": episodes,
         "seeds": [seed, seed + episodes - 1],
-        "capture_distance": setting.chase(np.zeros((0, 2))).capture_distance(setting.rules.pause),
+        "capture_distance": setting.capture_distance,
         **compared,
-        "setting": dataclasses.asdict(setting),
+        "setting": finite(dataclasses.asdict(setting)),
         **provenance(*FLIGHT_PACKAGES),
     }
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -176,8 +200,3 @@ def _lines(setting: Setting, result: dict[str, Any]) -> Iterator[str]:
             f"{words}: plain {plain['mean']:.3f}, flown {flown['mean']:.3f}, "
             f"difference {gap['mean']:+.3f} [{low:+.3f}, {high:+.3f}]"
         )
-
-
-def _to_console(words: str) -> None:
-    sys.stderr.write(words + "\n")
-    sys.stderr.flush()

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from legoswarm.deploy.link import CLOSE_HEIGHT, Beat, DroneState, LinkError
+from legoswarm.deploy.link import DroneState, Link, LinkError
 from legoswarm.deploy.sitl import crtp
 from legoswarm.deploy.sitl.drone import PARAMETERS, SimulatedDrone, move_on, report_all
 from legoswarm.deploy.sitl.plants import Plant
@@ -50,8 +49,8 @@ class World:
         return report_all(self.drones, self.plant, self.now())
 
 
-class InProcessLink:
-    """The link to one simulated drone; packets reach it at once, or as late as its faults say."""
+class InProcessLink(Link):
+    """The link to one simulated drone; packets reach it at once, or as late as its faults say. It is never lost."""
 
     def __init__(self, name: str, drone: SimulatedDrone, world: World, seed: int):
         self.name = name
@@ -60,13 +59,6 @@ class InProcessLink:
         self._random = np.random.default_rng(seed)
         self._states: collections.deque[DroneState] = collections.deque()
         self._is_open = False
-        self._may_fall = False
-        self._beat = Beat()
-
-    @property
-    def longest_interval(self) -> float:
-        """Return the longest time between two setpoints, s."""
-        return self._beat.longest
 
     def listen(self) -> None:
         """Receive the state that the drone reports now."""
@@ -95,10 +87,6 @@ class InProcessLink:
             return None
         return self._states[0]
 
-    def lost(self) -> str | None:
-        """Return None, because no link is lost within one process."""
-        return None
-
     def parameter(self, name: str) -> str:
         """Return a parameter of the drone."""
         if name not in self.drone.parameters.values:
@@ -118,34 +106,21 @@ class InProcessLink:
         self._may_fall = False
         self._send(8, 0, struct.pack("<BBff?f", 7, 0, height, 0.0, True, seconds))
 
-    def land(self, seconds: float) -> None:
-        """Stop the stream of setpoints and land by the drone's own commander."""
-        if not self._may_fall:
-            self._beat.end()
-            self._send(7, 1, struct.pack("<BI", 0, 0))
-            self._send(8, 0, struct.pack("<BBff?f", 8, 0, 0.0, 0.0, True, seconds))
-
-    def hover(self, velocity_xy: Float[np.ndarray, "2"], height: float) -> None:
-        """Fly with this velocity at this height."""
-        if not (np.isfinite(velocity_xy).all() and math.isfinite(height)):
-            raise LinkError(f"{self.name} was told a velocity or a height that is not finite")
-        if not self._may_fall:
-            self._beat.strike(self._world.now())
-            yaw = 0.0 if (state := self.state()) is None else state.yaw
-            cos, sin = math.cos(yaw), math.sin(yaw)
-            x, y = float(velocity_xy[0]), float(velocity_xy[1])
-            self._send(7, 0, struct.pack("<Bffff", 10, cos * x + sin * y, cos * y - sin * x, 0.0, height))
-
     def motors_off(self) -> None:
         """Stop this drone's motors now, wherever it is."""
         self._may_fall = True
         self._send(7, 0, b"\0")
 
-    def close(self) -> None:
-        """Let go of a drone that stands; refuse above 0.1 m, except after motors_off."""
-        state = self.state()
-        if state is not None and state.position[2] > CLOSE_HEIGHT and not self._may_fall:
-            raise LinkError(f"{self.name} was last heard of at a height of {state.position[2]:.2f} m: land it first")
+    def _land(self, seconds: float) -> None:
+        self._sent = math.inf
+        self._send(7, 1, struct.pack("<BI", 0, 0))
+        self._send(8, 0, struct.pack("<BBff?f", 8, 0, 0.0, 0.0, True, seconds))
+
+    def _hover(self, vx: float, vy: float, height: float) -> None:
+        self._note_sent(self._world.now())
+        self._send(7, 0, struct.pack("<Bffff", 10, *self._in_own_frame(vx, vy), 0.0, height))
+
+    def _let_go(self) -> None:
         self._is_open = False
 
     def _send(self, port: int, channel: int, data: bytes) -> None:

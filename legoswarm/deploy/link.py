@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -30,51 +31,44 @@ class Health(enum.Flag, boundary=enum.KEEP):
 
 
 @dataclasses.dataclass(frozen=True)
-class DroneState:
-    """What a drone says of itself: its own estimate, in the world frame."""
+class Pose:
+    """Where a drone was, in the world frame, and when that was known."""
 
-    received: float  # time.monotonic() when it arrived
+    received: float  # s, of the mission's clock
     position: Float[np.ndarray, "3"]  # m
     velocity: Float[np.ndarray, "3"]  # m/s
+
+
+@runtime_checkable
+class Positions(Protocol):
+    """Where positions come from: the drones' own estimators, or motion capture."""
+
+    def pose(self, name: str) -> Pose | None:
+        """Return the newest pose of a drone at once, or None before the first."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class DroneState(Pose):
+    """What a drone says of itself: its own estimate, and how it does."""
+
     yaw: float  # rad, counter-clockwise
     battery: float  # V
     health: Health
-
-
-class Beat:
-    """The longest interval of a stream, which may end and begin again."""
-
-    def __init__(self) -> None:
-        self.longest = 0.0  # s
-        self._last: float | None = None
-
-    def strike(self, now: float) -> None:
-        """Note that something is sent now."""
-        if self._last is not None:
-            self.longest = max(self.longest, now - self._last)
-        self._last = now
-
-    def end(self) -> None:
-        """End the stream: what is sent next begins another one."""
-        self._last = None
 
 
 @runtime_checkable
 class Link(Protocol):
     """The link to one drone. Methods return at once unless they say otherwise, and raise LinkError when they fail.
 
-    Once the link is lost, orders do nothing; `lost` says so.
+    Once the link is lost, orders do nothing; `lost` says so. What is allowed is decided here; how it is sent, by the
+    links to drones of one kind.
     """
 
-    @property
-    def name(self) -> str:
-        """Return the name of the drone as in crazyflies.yaml, for example cf1."""
-        ...
-
-    @property
-    def longest_interval(self) -> float:
-        """Return the longest time between two setpoints that were sent in flight, s: what the computer let pass."""
-        ...
+    name: str  # of the drone as in crazyflies.yaml, for example cf1
+    longest_interval: float = 0.0  # s between two setpoints that were sent in flight: what the computer let pass
+    _may_fall: bool = False  # its motors were stopped on purpose
+    _sent: float = math.inf  # when the last setpoint of a stream was sent
 
     def open(self, timeout: float) -> None:
         """Connect and wait for the first state; raise LinkError if it fails or takes longer."""
@@ -86,7 +80,7 @@ class Link(Protocol):
 
     def lost(self) -> str | None:
         """Return why the link is lost, or None as long as nothing says so; a silent drone shows in the state's age."""
-        ...
+        return None
 
     def parameter(self, name: str) -> str:
         """Ask the drone for a parameter, for example stabilizer.controller; wait a second at most."""
@@ -102,7 +96,8 @@ class Link(Protocol):
 
     def land(self, seconds: float) -> None:
         """Stop the stream of setpoints and land here by the drone's own commander; do nothing after motors_off."""
-        ...
+        if not self._may_fall:
+            self._land(seconds)
 
     def hover(self, velocity_xy: Float[np.ndarray, "2"], height: float) -> None:
         """Fly with this velocity of the world frame at this height; do nothing after motors_off.
@@ -110,7 +105,10 @@ class Link(Protocol):
         It is to be said again and again: after 0.5 s the drone hovers on the spot, after 5 s it lands, so that no
         drone flies on for a mission that hangs.
         """
-        ...
+        if not (np.isfinite(velocity_xy).all() and math.isfinite(height)):
+            raise LinkError(f"{self.name} was told a velocity or a height that is not finite")
+        if not self._may_fall:
+            self._hover(float(velocity_xy[0]), float(velocity_xy[1]), float(height))
 
     def motors_off(self) -> None:
         """Stop this drone's motors now, wherever it is."""
@@ -118,4 +116,25 @@ class Link(Protocol):
 
     def close(self) -> None:
         """Let go of a drone that stands; refuse above 0.1 m, except after motors_off or when the radio has let go."""
-        ...
+        state = self.state()
+        if state is not None and state.position[2] > CLOSE_HEIGHT and self._holds() and not self._may_fall:
+            raise LinkError(f"{self.name} was last heard of at a height of {state.position[2]:.2f} m: land it first")
+        self._let_go()
+
+    def _land(self, seconds: float) -> None: ...
+
+    def _hover(self, vx: float, vy: float, height: float) -> None: ...
+
+    def _holds(self) -> bool:
+        return True
+
+    def _let_go(self) -> None: ...
+
+    def _note_sent(self, now: float) -> None:
+        """Note that a setpoint of the stream is sent now."""
+        self.longest_interval, self._sent = max(self.longest_interval, now - self._sent), now
+
+    def _in_own_frame(self, vx: float, vy: float) -> tuple[float, float]:
+        """Return a velocity of the world frame in the frame of the drone's yaw."""
+        yaw = 0.0 if (state := self.state()) is None else state.yaw
+        return math.cos(yaw) * vx + math.sin(yaw) * vy, math.cos(yaw) * vy - math.sin(yaw) * vx

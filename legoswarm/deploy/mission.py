@@ -13,17 +13,19 @@ import dataclasses
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from legoswarm.deploy.flightlog import LOG_FORMAT, Diary, FlightLog
-from legoswarm.deploy.plan import Capture, Clock, Drone, MissionError, Outcome, Plan, Stage, WallClock, in_words
+from legoswarm.deploy.flightlog import LOG_FORMAT, Diary
+from legoswarm.deploy.link import Positions
+from legoswarm.deploy.plan import Capture, Clock, Drone, MissionError, Outcome, Stage, WallClock, in_words
 from legoswarm.deploy.preflight import check_at_start, check_drone, check_places
 from legoswarm.deploy.punctual import punctual
-from legoswarm.deploy.safety import Obstacles, Plane, Rules
+from legoswarm.deploy.safety import Plane
+from legoswarm.deploy.setting import Pilot, Reference, Setting
 from legoswarm.deploy.squad import Squad
-from legoswarm.deploy.units import Chase, OwnEstimates, Pilot, Positions, Reference
 
 APART, APART_SECONDS = 0.5, 3.0  # m, s: before landing, drones above each other move apart
 LATE_SECONDS = 0.1  # a loop that is later than this says so
@@ -36,35 +38,28 @@ class Mission:
         self,
         drones: Sequence[Drone],
         policy: Pilot,
-        chase: Chase,
-        obstacles: Obstacles,
+        setting: Setting,
         *,
-        rules: Rules | None = None,
-        plan: Plan | None = None,
         positions: Positions | None = None,
         clock: Clock | None = None,
-        log: FlightLog | None = None,
+        log: Path | None = None,
         say: Callable[[str], None] | None = None,
         about: dict[str, Any] | None = None,
     ):
-        self.drones, self.policy, self.chase, self.obstacles = list(drones), policy, chase, obstacles
-        self.rules = Rules() if rules is None else rules
-        self.plan = Plan() if plan is None else plan
-        if tuple(drone.role for drone in drones) != chase.roles:
-            raise ValueError("the drones' roles are not those of the chase")
+        self.drones, self.policy, self.setting = list(drones), policy, setting
+        self.rules, self.plan, self._names = setting.rules, setting.plan, [drone.name for drone in drones]
+        if tuple(drone.role for drone in drones) != setting.roles:
+            raise ValueError("the drones' roles are not those of the setting")
         if self.plan.failure != "none" and self.plan.failing >= len(drones):
             raise ValueError(f"there is no drone number {self.plan.failing} that could fail")
-        if chase.top_speed() > self.rules.speed:
-            raise ValueError(
-                f"the fastest drone of the task would fly {chase.top_speed():.2f} m/s, more than {self.rules.speed:g}"
-            )
-        check_places(self._names, np.array([drone.start for drone in drones], float), obstacles, self.rules)
+        if (top := setting.top_speed) > self.rules.speed:
+            raise ValueError(f"the fastest drone of the task would fly {top:.2f} m/s, more than {self.rules.speed:g}")
+        check_places(self._names, np.array([drone.start for drone in drones], float), setting)
         self._clock: Clock = WallClock() if clock is None else clock
-        self._diary = Diary(log or FlightLog(), say or (lambda words: None), self._clock)
+        self._diary = Diary(log, say or (lambda words: None), self._clock)
         self._about = about or {}
-        source = positions or OwnEstimates([drone.link for drone in drones])
-        self.squad = Squad(self.drones, self.plan, obstacles, source, self._clock, self._diary)
-        self._ticks = max(round(chase.period * self.plan.rate), 1)  # of a step
+        self.squad = Squad(self.drones, setting, positions, self._clock, self._diary)
+        self._ticks = max(round(setting.period * self.plan.rate), 1)  # of a step
         self._due = self._clock.now()
         self._stage = self._reached = Stage.CONNECT
         self._interrupted = threading.Event()
@@ -98,9 +93,10 @@ class Mission:
             {member.name: member.failure for member in members if member.failure},
             tuple(self._captures),
             np.array(self._track).reshape(-1, len(members), 2),
-            {member.name: member.drone.link.longest_interval for member in members},
+            {member.name: member.link.longest_interval for member in members},
         )
         self._diary.write("end", **outcome.to_json())
+        self._diary.close()
         return outcome
 
     # The stages
@@ -121,18 +117,19 @@ class Mission:
             if self.plan.poses == "given":
                 drone.link.set_pose(*drone.start, 0.0, timeout=self.plan.connect_seconds)
         self._due = self._clock.now()
-        self._wait(lambda: self.squad.age <= self.rules.stale, 2.0, lambda name: f"{name} does not say where it is")
+        self._wait(lambda: self.squad.age <= self.rules.stale, 2.0, "does not say where it is")
         check_at_start(self.drones, self.squad.position, self.plan.near)
-        check_places(self._names, self.squad.position, self.obstacles, self.rules)
+        check_places(self._names, self.squad.position, self.setting)
 
     def _take_off(self) -> None:
         self._enter(Stage.TAKEOFF)
+        heights = [member.height for member in self.squad.members]
         for member in self.squad.members:
-            member.drone.link.take_off(member.height, self.plan.take_off_seconds)
+            member.link.take_off(member.height, self.plan.take_off_seconds)
         self._wait(
-            lambda: np.abs(self.squad.position[:, 2] - self.squad.heights) < 0.15,
+            lambda: np.abs(self.squad.position[:, 2] - heights) < 0.15,
             self.plan.take_off_seconds + 3.0,
-            lambda name: f"{name} did not reach its height",
+            "did not reach its height",
         )
 
     def _settle(self) -> None:
@@ -146,7 +143,7 @@ class Mission:
             unrest = np.linalg.norm(off, axis=-1) + np.linalg.norm(self.squad.velocity, axis=-1)
             return (unrest < 0.2) & (self._clock.now() - begun >= self.plan.settle_seconds)
 
-        self._wait(hover, self.plan.settle_seconds + 5.0, lambda name: f"{name} does not hover steadily")
+        self._wait(hover, self.plan.settle_seconds + 5.0, "does not hover steadily")
 
     def _run(self) -> None:
         self._enter(Stage.RUN)
@@ -161,15 +158,15 @@ class Mission:
             measured = squad.plane.copy(), squad.velocity.copy()
             present = steered | (not plan.drop_failed)
             self._track.append(measured[0])
-            action = self.chase.act(self.policy, *measured, present)
+            action = self.setting.act(self.policy, *measured, present)
             if not np.isfinite(action[steered]).all():
                 raise MissionError("the policy gave an action that is not a number")
-            reference = reference.follow(self.chase, action, measured, steered, present, self._clock.now())
+            reference = reference.follow(self.setting, action, measured, steered, present, self._clock.now())
             self._diary.write("step", step=step, action=action, virtual=reference.position)
             if step % 10 == 0:
                 self._diary.say(f"step {step} of {plan.horizon}")
             for _ in range(self._ticks):
-                squad.command(reference.velocities(self.chase, squad.plane, self._clock.now()), self.rules)
+                squad.command(reference.velocities(self.setting, squad.plane, self._clock.now()), self.rules)
                 self._next_tick()
                 self._note_captures(step, self._clock.now() - begun)
         self._track.append(squad.plane.copy())
@@ -197,13 +194,13 @@ class Mission:
 
     # Parts of them
 
-    def _wait(self, ready: Callable[[], np.ndarray], seconds: float, complaint: Callable[[str], str]) -> None:
+    def _wait(self, ready: Callable[[], np.ndarray], seconds: float, complaint: str) -> None:
         """Let time pass until all drones are ready; complain about the first that is not in time."""
         deadline = self._clock.now() + seconds
         self._next_tick()
         while not (done := ready()).all():
             if self._clock.now() > deadline:
-                raise MissionError(complaint(self._names[int(done.argmin())]))
+                raise MissionError(f"{self._names[int(done.argmin())]} {complaint}")
             self._next_tick()
 
     def _move_apart(self) -> None:
@@ -235,7 +232,7 @@ class Mission:
 
     def _next_tick(self) -> None:
         """Wait for the next tick, look where everybody is and how everybody does, and write it down."""
-        self._due += self.chase.period / self._ticks
+        self._due += self.setting.period / self._ticks
         if (late := self._clock.now() - self._due) > LATE_SECONDS:
             self._diary.event(f"the loop is late by {late:.2f} s")
             self._due = self._clock.now()
@@ -256,7 +253,7 @@ class Mission:
 
     def _note_captures(self, step: int, seconds: float) -> None:
         """Note each steered pursuer that has just come close enough to an evader."""
-        reach, first, names = self.chase.capture_distance(self.rules.pause), self.chase.pursuers, self._names
+        reach, first, names = self.setting.capture_distance, self.setting.pursuers, self._names
         gaps = np.linalg.norm(self.squad.plane[:first, None] - self.squad.plane[None, first:], axis=-1)
         close = gaps < reach
         close[~self.squad.steered[:first]] = False
@@ -267,10 +264,6 @@ class Mission:
             self._diary.event(words, capture=[names[pursuer], names[evader]], step=step)
         self._touching = touching
 
-    @property
-    def _names(self) -> list[str]:
-        return [drone.name for drone in self.drones]
-
     def _enter(self, stage: Stage) -> None:
         self._stage = stage
         if stage not in (Stage.LAND, Stage.CLOSE):
@@ -280,17 +273,16 @@ class Mission:
         self._diary.say(stage.value)
 
     def _write_about(self) -> None:
-        obstacles = zip(self.obstacles.centre.tolist(), self.obstacles.radius.tolist(), strict=True)
-        chase = {name: getattr(self.chase, name) for name in ("scale", "stretch", "fence", "protocol")}
+        setting, fence = self.setting, self.rules.soft_fence
         self._diary.write(
             "flight",
             format=LOG_FORMAT,
             names=self._names,
-            roles=list(self.chase.roles),
+            roles=list(self.setting.roles),
             starts=[drone.start for drone in self.drones],
-            obstacles=[{"centre": centre, "radius": radius} for centre, radius in obstacles],
-            chase=chase,
-            capture=self.chase.capture_distance(self.rules.pause),
+            obstacles=[{"centre": centre, "radius": setting.obstacle_radius} for centre in setting.centres],
+            chase={**{name: getattr(setting, name) for name in ("scale", "stretch", "protocol")}, "fence": fence},
+            capture=self.setting.capture_distance,
             rules=dataclasses.asdict(self.rules),
             plan=dataclasses.asdict(self.plan),
             **self._about,

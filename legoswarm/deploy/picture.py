@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from matplotlib.animation import PillowWriter
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
 
@@ -21,9 +19,11 @@ from legoswarm.tasks.worlds.protocol import find_protocol
 
 BODY = 0.07  # m; a Crazyflie with its propellers
 TRAIL = 12  # frames
+LEGEND = 0.35  # inches
+STAR = {"marker": "*", "markersize": 7}
 
 
-def draw_flights(flights: Sequence[Flight], path: str | Path, titles: Sequence[str] | None = None) -> None:
+def draw_flights(flights: Sequence[Flight], path: Path, titles: Sequence[str]) -> None:
     """Draw a panel for each flight: where drones went during the run, from a hollow marker to a filled one.
 
     A cross marks where a drone failed, a star where a pursuer caught an evader. Obstacles are drawn as they stand, with
@@ -31,34 +31,27 @@ def draw_flights(flights: Sequence[Flight], path: str | Path, titles: Sequence[s
     """
     from legoswarm.show.draw import INK, add_legend, grid, save
 
-    if not flights:
-        raise ValueError("there is no flight to draw")
-    legend = 0.35  # inches
-    figure, panels = grid(len(flights), min(len(flights), 3), 3.6, 0.25, legend)
-    for number, (axes, flight) in enumerate(zip(panels, flights, strict=True)):
+    figure, panels = grid(len(flights), min(len(flights), 3), 3.6, 0.25, LEGEND)
+    for axes, flight, title in zip(panels, flights, titles, strict=True):
         _draw_room(axes, flight)
-        if titles is not None:
-            axes.set_title(titles[number], fontsize=10, color=INK, pad=5)
+        axes.set_title(title, fontsize=10, color=INK, pad=5)
         _draw_paths(axes, flight)
-    add_legend(figure, _keys(flights), 0.5 * legend / figure.get_figheight())
-    save(figure, Path(path))
+    add_legend(figure, _keys(flights), 0.5 * LEGEND / figure.get_figheight())
+    save(figure, path)
 
 
-def animate_flight(flight: Flight, path: str | Path, *, fps: int = 10) -> None:
+def animate_flight(flight: Flight, path: Path) -> None:
     """Write the run as a GIF, with a frame for each step of the policy."""
-    from legoswarm.show.draw import COLOURS, INK, add_legend
+    from legoswarm.show.draw import COLOURS, INK, add_legend, grid
 
-    path, run = Path(path), flight.during("run")
+    run = flight.during("run")
     time, places = flight.time[run], flight.position[run][..., :2]
     if not len(time):
         raise FileError("this flight has no run to animate: it ended before")
-    side, top = 5.0, 0.6  # inches
-    figure = Figure(figsize=(side, side + top), dpi=100)
-    FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.03, 0.02, 0.94, 0.94 * side / (side + top)))
+    figure, (axes,) = grid(1, 1, 5.0, 0.25, LEGEND)
     _draw_room(axes, flight)
-    add_legend(figure, _keys([flight])[: len(set(flight.about["roles"])) + 1], 1 - 0.42 / (side + top))
-    words = figure.text(0.5, 1 - 0.17 / (side + top), "", ha="center", va="center", fontsize=10, color=INK)
+    add_legend(figure, _keys([flight])[: len(set(flight.about["roles"])) + 1], 0.5 * LEGEND / figure.get_figheight())
+    words = axes.set_title("", fontsize=10, color=INK, pad=5)
     colours = [COLOURS[role] for role in flight.about["roles"]]
     bodies = [Circle((0, 0), BODY, color=colour, zorder=4) for colour in colours]
     for body in bodies:
@@ -69,7 +62,7 @@ def animate_flight(flight: Flight, path: str | Path, *, fps: int = 10) -> None:
     frames = np.searchsorted(time, begun + period * np.arange(math.ceil((time[-1] - begun) / period)))
     path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path) as part:
-        writer = PillowWriter(fps=fps)
+        writer = PillowWriter(fps=10)
         with writer.saving(figure, part, 100):
             for number, at in enumerate(frames):
                 for drone, (name, body) in enumerate(zip(flight.about["names"], bodies, strict=True)):
@@ -104,35 +97,29 @@ def _draw_room(axes: Axes, flight: Flight) -> None:
 
 def _draw_paths(axes: Axes, flight: Flight) -> None:
     """Draw where drones went, failed and were caught."""
-    from legoswarm.show.draw import COLOURS, INK
+    from legoswarm.show.draw import COLOURS, CROSS
 
     run = flight.during("run")
     time, places = flight.time[run], flight.position[run][..., :2]
-    if not len(time):
-        return
     for drone, role in enumerate(flight.about["roles"]):
         colour, path = COLOURS[role], places[:, drone]
         axes.plot(*path.T, color=colour, linewidth=1.4, alpha=0.8, zorder=3)
         ends: Any = {"linestyle": "", "marker": "o", "markersize": 6, "markeredgecolor": colour, "zorder": 4}
         axes.plot(*path[0], markerfacecolor="white", markeredgewidth=1.4, **ends)
         axes.plot(*path[-1], markerfacecolor=colour, **ends)
-    marks: Any = {"linestyle": "", "color": INK, "markeredgewidth": 1.8, "zorder": 5}
     for event in flight.events:
         if "failure" in event or "capture" in event:
-            failed = "failure" in event
-            name, marker, size = (event["drone"], "x", 9) if failed else (event["capture"][1], "*", 7)
+            name, mark = (event["drone"], CROSS) if "failure" in event else (event["capture"][1], STAR)
             at = min(int(np.searchsorted(time, event["t"])), len(time) - 1)
-            place = places[at, flight.about["names"].index(name)]
-            axes.plot(*place, marker=marker, markersize=size, **marks)
+            axes.plot(*places[at, flight.about["names"].index(name)], **{**CROSS, **mark}, zorder=5)
 
 
 def _keys(flights: Sequence[Flight]) -> list[Line2D]:
-    from legoswarm.show.draw import COLOURS, INK
+    from legoswarm.show.draw import COLOURS, CROSS, INK
 
     roles = [role for role in ("pursuer", "evader") if any(role in flight.about["roles"] for flight in flights)]
     look: Any = {"linestyle": "", "markersize": 6}
     keys = [Line2D([], [], marker="o", color=COLOURS[role], label=role, **look) for role in [*roles, "obstacle"]]
     keys.append(Line2D([], [], marker="o", color=INK, markerfacecolor="white", label="start", **look))
-    keys.append(Line2D([], [], marker="x", color=INK, markeredgewidth=1.8, label="failure", **look))
-    keys.append(Line2D([], [], marker="*", color=INK, label="capture", **look))
-    return keys
+    marks = {"failure": {}, "capture": STAR}
+    return keys + [Line2D([], [], label=label, **{**CROSS, **mark}) for label, mark in marks.items()]

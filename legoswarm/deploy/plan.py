@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from legoswarm.configs import option
+from legoswarm.configs import check_fields, option
 from legoswarm.deploy.link import Link
 
 FAILURES = ("land", "hover", "motors_off", "none")
@@ -42,7 +42,7 @@ class Status(enum.Enum):
     LANDED = "landed"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Drone:
     """A drone of the mission and where it stands before take-off."""
 
@@ -61,34 +61,30 @@ class Drone:
 class Plan:
     """What a mission does and when it gives up; metres, seconds and volts."""
 
-    horizon: int = option(100, "steps of the policy")
-    failure: str = option("land", f"what happens to the drone that fails: {', '.join(FAILURES)}")
-    fail_at: int = option(30, "the step at which it fails")
-    failing: int = option(0, "which drone fails; pursuers count first")
+    horizon: int = option(100, "steps of the policy", low=1)
+    failure: str = option("land", f"what happens to the drone that fails: {', '.join(FAILURES)}", among=FAILURES)
+    fail_at: int = option(30, "the step at which it fails", low=0)
+    failing: int = option(0, "which drone fails; pursuers count first", low=0)
     drop_failed: bool = option(False, "take failed drones out of the scene instead of keeping them where they failed")
-    poses: str = option("given", "given: tell the drones where they stand; absolute: they know (lighthouse, mocap)")
-    pursuer_height: float = option(0.6, "height of pursuers, m")
-    evader_height: float = option(1.2, "height of evaders, m")
-    take_off_seconds: float = option(2.5, "take-off, s")
-    settle_seconds: float = option(2.0, "hovering before the run, s")
-    land_seconds: float = option(3.0, "landing, s")
-    connect_seconds: float = option(10.0, "time limit for connecting to a drone, s")
-    battery_full: float = option(3.8, "battery needed before take-off, V")
-    battery_low: float = option(3.5, "a drone lands when its battery stays lower in flight, V")
-    battery_empty: float = option(3.3, "a drone lands at once when its battery is lower, V")
-    rate: float = option(50.0, "commands in a second, about: a whole number of them makes a step of the policy")
-    near: float = option(0.3, "how far from its initial position a drone may stand, m")
+    poses: str = option(
+        "given", "given: tell the drones where they stand; absolute: they know (lighthouse, mocap)", among=POSES
+    )
+    pursuer_height: float = option(0.6, "height of pursuers, m", above=0)
+    evader_height: float = option(1.2, "height of evaders, m", above=0)
+    take_off_seconds: float = option(2.5, "take-off, s", above=0)
+    settle_seconds: float = option(2.0, "hovering before the run, s", above=0)
+    land_seconds: float = option(3.0, "landing, s", above=0)
+    connect_seconds: float = option(10.0, "time limit for connecting to a drone, s", above=0)
+    battery_full: float = option(3.8, "battery needed before take-off, V", above=0)
+    battery_low: float = option(3.5, "a drone lands when its battery stays lower in flight, V", above=0)
+    battery_empty: float = option(3.3, "a drone lands at once when its battery is lower, V", above=0)
+    rate: float = option(
+        50.0, "commands in a second, about: a whole number of them makes a step of the policy", above=0
+    )
+    near: float = option(0.3, "how far from its initial position a drone may stand, m", above=0)
 
     def __post_init__(self) -> None:
-        if self.failure not in FAILURES:
-            raise ValueError(f"a failure is one of {', '.join(FAILURES)}, not {self.failure!r}")
-        if self.poses not in POSES:
-            raise ValueError(f"poses are {' or '.join(POSES)}, not {self.poses!r}")
-        if self.horizon < 1 or self.fail_at < 0 or self.failing < 0:
-            raise ValueError("a mission needs at least one step, and a failure at a step that is not negative")
-        numbers = (value for value in dataclasses.astuple(self) if isinstance(value, float))
-        if not all(0 < value < 1e6 for value in numbers):
-            raise ValueError("heights, times and voltages of a mission must be positive numbers")
+        check_fields(self)
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from legoswarm.deploy.link import Health
 from legoswarm.deploy.plan import Drone, MissionError, Plan
-from legoswarm.deploy.safety import Obstacles, Rules
+from legoswarm.deploy.setting import Setting
 
 REQUIRED_PARAMETERS = {
     "stabilizer.controller": ("1", "the PID controller; others do not follow velocities"),
@@ -41,10 +41,9 @@ def check_at_start(drones: Sequence[Drone], position: Float[np.ndarray, "drones 
             raise MissionError(f"{drone.name} is {away:.2f} m away from where it should stand")
 
 
-def check_places(
-    names: Sequence[str], position: Float[np.ndarray, "drones 3"], obstacles: Obstacles, rules: Rules
-) -> None:
+def check_places(names: Sequence[str], position: Float[np.ndarray, "drones 3"], setting: Setting) -> None:
     """Refuse places from which the safety rules cannot be kept."""
+    rules, obstacles = setting.rules, setting.obstacles
     for at, name in enumerate(names):
         place = position[at, :2]
         if not (np.abs(place) <= rules.soft_fence).all():

@@ -114,7 +114,7 @@ class Symbol(NDArrayOperatorsMixin):
                 axis += 1
         if not new:
             return picked
-        return picked.recorder.node("Unsqueeze", np.expand_dims(picked.example, new), picked, np.array(new))
+        return picked.recorder.node("Unsqueeze", np.expand_dims(picked.example, tuple(new)), picked, np.array(new))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **how: Any) -> Any:
         example = getattr(ufunc, method)(*(_example(part) for part in inputs), **how)
@@ -164,43 +164,27 @@ def _alike(parts: Any) -> list[Any]:
     return [part if isinstance(part, Symbol) else np.asarray(part, dtype) for part in parts]
 
 
-def _where(condition: Symbol, yes: Any, no: Any) -> Symbol:
-    example = np.where(*(_example(part) for part in (condition, yes, no)))
-    return condition.recorder.node("Where", example, condition, *_alike((yes, no)))
+def _node(operator: str, function: Callable[..., Any], *inputs: Any, **attributes: Any) -> Symbol:
+    """Add the node of a function, with what that function makes of the examples."""
+    recorder = next(part.recorder for part in inputs if isinstance(part, Symbol))
+    return recorder.node(operator, function(*map(_example, inputs)), *inputs, **attributes)
 
 
 def _concatenate(parts: list[Symbol], axis: int) -> Symbol:
-    example = np.concatenate([part.example for part in parts], axis=axis)
-    return parts[0].recorder.node("Concat", example, *parts, axis=axis)
-
-
-def _reshape(x: Symbol, shape: tuple[int, ...]) -> Symbol:
-    return x.recorder.node("Reshape", x.example.reshape(shape), x, np.array(shape))
+    return _node("Concat", lambda *arrays: np.concatenate(arrays, axis), *parts, axis=axis)
 
 
 def _matrix_transpose(x: Symbol) -> Symbol:
-    example = np.matrix_transpose(x.example)
-    return x.recorder.node("Transpose", example, x, perm=[*range(example.ndim - 2), example.ndim - 1, example.ndim - 2])
-
-
-def _take(x: Symbol, indices: Symbol, axis: int) -> Symbol:
-    return x.recorder.node("Gather", np.take(x.example, indices.example, axis), x, indices, axis=axis)
-
-
-def _cumsum(x: Symbol) -> Symbol:
-    return x.recorder.node("CumSum", np.cumsum(x.example), x, np.array(0))
-
-
-def _clip(x: Any, low: float, high: float) -> Any:
-    return np.minimum(np.maximum(x, low), high)
+    *before, row, column = range(len(x.shape))
+    return _node("Transpose", np.matrix_transpose, x, perm=[*before, column, row])
 
 
 _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    np.where: _where,
+    np.where: lambda condition, yes, no: _node("Where", np.where, condition, *_alike((yes, no))),
     np.concatenate: _concatenate,
-    np.reshape: _reshape,
+    np.reshape: lambda x, shape: _node("Reshape", np.reshape, x, np.array(shape)),
     np.matrix_transpose: _matrix_transpose,
-    np.take: _take,
-    np.cumsum: _cumsum,
-    np.clip: _clip,
+    np.take: lambda x, at, axis: _node("Gather", lambda x, at: np.take(x, at, axis), x, at, axis=axis),
+    np.cumsum: lambda x: _node("CumSum", np.cumsum, x, np.array(0)),
+    np.clip: lambda x, low, high: np.minimum(np.maximum(x, low), high),
 }

@@ -9,8 +9,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,13 @@ from legoswarm.policies.saved.look import look
 ENCODERS = ("attention", "deepsets", "joint")
 
 
+@dataclasses.dataclass(frozen=True)
 class Runtime:
     """A trained policy that acts for a whole team, as `legoswarm.Swarm` does; `load_runtime` makes it."""
 
-    def __init__(self, description: Description, actors: NumpyActors, seed: int):
-        self.description = description
-        self.actors = actors
-        self.seed = seed
+    description: Description
+    actors: NumpyActors
+    seed: int
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -154,22 +155,6 @@ def _read_actors(arrays: _Arrays, description: Description) -> NumpyActors:
     )
 
 
-def time_calls(
-    runtime: Runtime, team: Sequence[int], calls: int, clock: Callable[[], float] = time.perf_counter
-) -> np.ndarray:
-    """Return the seconds that each of `calls` calls of `act` takes for so many entities of each role."""
-    rng = np.random.default_rng(0)
-    roles = [role for role, count in zip(runtime.roles, team, strict=True) for _ in range(count)]
-    positions, velocities = rng.uniform(-1, 1, (2, len(roles), 2))
-    seconds = np.empty(calls)
-    for at in range(calls):
-        start = clock()
-        runtime.act(positions, velocities, roles)
-        seconds[at] = clock() - start
-        positions += 0.01 * rng.normal(size=positions.shape)
-    return seconds
-
-
 def main() -> None:
     """Measure how long acting takes, as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m legoswarm.deploy.runtime", description="Measure acting.")
@@ -191,9 +176,17 @@ def _measure(policy: str, team: Sequence[int] | None, calls: int) -> None:
         raise ValueError(f"--team needs a number for each of {', '.join(runtime.roles)}, and --calls at least 1")
     words = ", ".join(f"{count} {role}" for role, count in zip(runtime.roles, team, strict=True))
     print(f"{words}: {calls} calls")
+    rng = np.random.default_rng(0)
+    names = [role for role, count in zip(runtime.roles, team, strict=True) for _ in range(count)]
+    positions, velocities = rng.uniform(-1, 1, (2, len(names), 2))
     # What the second line lacks of the first, the machine spent on something else.
     for name, clock in (("wall clock", time.perf_counter), ("processor time", time.thread_time)):
-        seconds = time_calls(runtime, team, calls, clock)
+        seconds = np.empty(calls)
+        for at in range(calls):
+            start = clock()
+            runtime.act(positions, velocities, names)
+            seconds[at] = clock() - start
+            positions += 0.01 * rng.normal(size=positions.shape)
         middle, high, most = (1e3 * np.quantile(seconds, share) for share in (0.5, 0.99, 1.0))
         print(f"{name}: median {middle:.3f} ms, 99 % below {high:.3f} ms, longest {most:.3f} ms")
 

@@ -21,18 +21,18 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from legoswarm.arrays import AnyArray
-from legoswarm.configs import option
+from legoswarm.configs import check_fields, option
 
 Plane: TypeAlias = Float[np.ndarray, "*scenes drones 2"]
 Mask: TypeAlias = Bool[np.ndarray, "*scenes drones"]
 Square: TypeAlias = Float[np.ndarray, "*scenes drones drones"]
+Directions: TypeAlias = Float[np.ndarray, "*scenes drones others 2"]
 Reasons: TypeAlias = Int[np.ndarray, "*scenes drones"]
 CYCLES = 6  # of the projection
 
@@ -57,26 +57,27 @@ class Reason(enum.IntFlag):
 class Rules:
     """The numbers of the filter, in metres and seconds."""
 
-    speed: float = option(0.5, "largest commanded speed, m/s")
-    acceleration: float = option(1.5, "largest change of the commanded velocity, m/s^2")
-    gain: float = option(3.0, "allowed approach for each metre of distance, 1/s; at most acceleration / speed")
-    ahead: float = option(0.3, "how far ahead positions are taken, s: the drone's lag and half of the latency")
-    fence: float = option(2.1, "half the side of the square that no drone may leave, m; beyond it a drone lands")
-    inset: float = option(0.3, "how far inside the fence drones are held back, m")
-    separation: float = option(0.35, "between two drones of one layer, m")
-    clearance: float = option(0.15, "between a drone's centre and the surface of an obstacle, m")
-    layer: float = option(0.3, "drones whose heights differ by less are in one layer, m")
-    pause: float = option(0.3, "lateral distance at which the lower of two drones is paused, m")
-    resume: float = option(0.4, "lateral distance at which it may go on, m")
-    wake: float = option(0.9, "how far below a drone its downwash counts, m")
-    hold: float = option(1.0, "after so long under another drone a paused one is sent away, s")
-    patience: float = option(2.0, "after so long a pause is over, s")
-    leave: float = option(0.2, "how fast drones are sent apart, m/s")
-    stale: float = option(0.15, "a drone whose position is older stands still, s")
+    speed: float = option(0.5, "largest commanded speed, m/s", above=0)
+    acceleration: float = option(1.5, "largest change of the commanded velocity, m/s^2", above=0)
+    gain: float = option(3.0, "allowed approach for each metre of distance, 1/s; at most acceleration / speed", above=0)
+    ahead: float = option(0.3, "how far ahead positions are taken, s: the drone's lag and half of the latency", above=0)
+    fence: float = option(
+        2.1, "half the side of the square that no drone may leave, m; beyond it a drone lands", above=0
+    )
+    inset: float = option(0.3, "how far inside the fence drones are held back, m", above=0)
+    separation: float = option(0.35, "between two drones of one layer, m", above=0)
+    clearance: float = option(0.15, "between a drone's centre and the surface of an obstacle, m", above=0)
+    layer: float = option(0.3, "drones whose heights differ by less are in one layer, m", above=0)
+    pause: float = option(0.3, "lateral distance at which the lower of two drones is paused, m", above=0)
+    resume: float = option(0.4, "lateral distance at which it may go on, m", above=0)
+    wake: float = option(0.9, "how far below a drone its downwash counts, m", above=0)
+    hold: float = option(1.0, "after so long under another drone a paused one is sent away, s", above=0)
+    patience: float = option(2.0, "after so long a pause is over, s", above=0)
+    leave: float = option(0.2, "how fast drones are sent apart, m/s", above=0)
+    stale: float = option(0.15, "a drone whose position is older stands still, s", above=0)
 
     def __post_init__(self) -> None:
-        if not all(0 < value < math.inf for value in dataclasses.astuple(self)):
-            raise ValueError("the safety rules must all be positive numbers")
+        check_fields(self)
         if self.gain > self.acceleration / self.speed * (1 + 1e-9):
             raise ValueError("the gain of the safety rules must not exceed acceleration / speed")
         if not self.pause < self.resume or not self.hold <= self.patience or not self.inset < self.fence:
@@ -108,45 +109,38 @@ class Sighting:
 
 
 @dataclasses.dataclass(frozen=True)
-class Memory:
-    """What the filter carries from one tick to the next."""
+class Verdict:
+    """The filter's answer at one tick, which it is shown again at the next one."""
 
     time: float
-    velocity: Plane  # the last commands
+    velocity: Plane  # the commands
+    reasons: Reasons  # Reason flags: why they are not what was wanted
     close: Bool[np.ndarray, "*scenes drones drones"]  # row is too close under column
     since: Float[np.ndarray, "*scenes drones"]  # when a drone's pause under others began; NaN: none
 
     @staticmethod
-    def start(time: float, shape: tuple[int, ...]) -> Memory:
-        """Return a memory in which nobody moves or is paused; `shape` is (*scenes, drones)."""
-        return Memory(time, np.zeros((*shape, 2)), np.zeros((*shape, shape[-1]), bool), np.full(shape, np.nan))
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """The filter's answer: a velocity for each drone, and why it is not what was wanted."""
-
-    velocity: Plane
-    reasons: Int[np.ndarray, "*scenes drones"]  # Reason flags
-    memory: Memory
+    def start(time: float, shape: tuple[int, ...]) -> Verdict:
+        """Return a verdict by which nobody moves or is paused; `shape` is (*scenes, drones)."""
+        close = np.zeros((*shape, shape[-1]), bool)
+        return Verdict(time, np.zeros((*shape, 2)), np.zeros(shape, int), close, np.full(shape, np.nan))
 
 
 def apply_rules(
-    rules: Rules, wanted: Plane, sighting: Sighting, obstacles: Obstacles, memory: Memory, time: float
+    rules: Rules, wanted: Plane, sighting: Sighting, obstacles: Obstacles, last: Verdict, time: float
 ) -> Verdict:
     """Return the velocities nearest to `wanted` that keep the rules, for one scene or arrays of scenes."""
-    step = rules.acceleration * min(max(time - memory.time, 0.0), 0.1)
+    step = rules.acceleration * min(max(time - last.time, 0.0), 0.1)
     steered, place = sighting.steered, sighting.position[..., :2] + rules.ahead * sighting.velocity
-    around = Around(*_direction(place[..., None, :, :] - place[..., :, None, :]))
-    close, since = _pauses(rules, sighting, memory, time)
+    around = _direction(place[..., None, :, :] - place[..., :, None, :])  # from each drone (row) to each other
+    close, since = _pauses(rules, sighting, last, time)
 
     finite, fresh = np.isfinite(wanted).all(-1), sighting.age <= rules.stale
     paused = time - since < rules.patience
     goal = np.where((finite & fresh & steered & ~paused)[..., None], wanted, 0.0)
-    goal, leaving, over = _apart(rules, goal, around, np.where(close, (time - since)[..., None], np.nan))
+    goal, leaving, over = _apart(rules, goal, around[0], np.where(close, (time - since)[..., None], np.nan))
     calm = _shorten(goal, rules.speed)
     bounds = Bounds.around(rules, sighting, place, around, obstacles)
-    velocity, pressed = _project(calm, bounds, memory.velocity, step, rules.speed)
+    velocity, pressed = _project(calm, bounds, last.velocity, step, rules.speed)
 
     causes = (
         (~finite, Reason.NOT_A_NUMBER),
@@ -155,16 +149,16 @@ def apply_rules(
         (leaving, Reason.LEAVE),
         (over, Reason.OVER),
         (_length(goal) > rules.speed + 1e-9, Reason.SPEED),
-        (_length(calm - memory.velocity) > step + 1e-9, Reason.ACCELERATION),
+        (_length(calm - last.velocity) > step + 1e-9, Reason.ACCELERATION),
         (np.abs(sighting.position[..., :2]).max(-1) > rules.fence, Reason.OUTSIDE),
     )
     reasons = pressed + sum(mask * int(reason) for mask, reason in causes)
     velocity = np.where(steered[..., None], velocity, 0.0)
-    return Verdict(velocity, np.where(steered, reasons, 0), Memory(time, velocity, close, since))
+    return Verdict(time, velocity, np.where(steered, reasons, 0), close, since)
 
 
 def _pauses(
-    rules: Rules, sighting: Sighting, memory: Memory, time: float
+    rules: Rules, sighting: Sighting, last: Verdict, time: float
 ) -> tuple[Bool[np.ndarray, "*scenes drones drones"], Float[np.ndarray, "*scenes drones"]]:
     """Return who is too close under whom, and since when each drone is under others, NaN where it is not."""
     plane, height = sighting.position[..., :2], sighting.position[..., 2]
@@ -172,12 +166,12 @@ def _pauses(
     rise = height[..., None, :] - height[..., :, None]
     able = sighting.steered & sighting.flying
     under = able[..., :, None] & able[..., None, :] & (rise >= rules.layer) & (rise < rules.wake)
-    close = under & (lateral < np.where(memory.close, rules.resume, rules.pause))
-    begun = np.where(np.isnan(memory.since), time, memory.since)
+    close = under & (lateral < np.where(last.close, rules.resume, rules.pause))
+    begun = np.where(np.isnan(last.since), time, last.since)
     return close, np.where(close.any(-1), begun, np.nan)
 
 
-def _apart(rules: Rules, goal: Plane, around: Around, under: Square) -> tuple[Plane, Mask, Mask]:
+def _apart(rules: Rules, goal: Plane, direction: Directions, under: Square) -> tuple[Plane, Mask, Mask]:
     """Take from `goal` what brings a pair closer whose lower drone (row) has been paused `under` the upper one.
 
     Return the new goal, who is sent away, and who must not come closer above another.
@@ -189,20 +183,12 @@ def _apart(rules: Rules, goal: Plane, around: Around, under: Square) -> tuple[Pl
     away = (under >= rules.hold) | (above >= rules.patience)
     for other in range(goal.shape[-2]):
         limit = np.where(away[..., other], -rules.leave, np.where(above[..., other] >= 0, 0.0, np.inf))
-        towards = around.direction[..., other, :]
+        towards = direction[..., other, :]
         excess = np.maximum(_dot(towards, goal) - limit, 0.0)
         goal = goal - excess[..., None] * towards
         leaving |= away[..., other]
         over |= ~away[..., other] & (excess > 1e-9)
     return goal, leaving, over
-
-
-@dataclasses.dataclass(frozen=True)
-class Around:
-    """The direction and the distance from each drone (row) to each other one."""
-
-    direction: Float[np.ndarray, "*scenes drones others 2"]
-    distance: Float[np.ndarray, "*scenes drones others"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,21 +206,23 @@ class Bounds:
     together: Float[np.ndarray, "*scenes drones drones"]
 
     @staticmethod
-    def around(rules: Rules, sighting: Sighting, place: Plane, around: Around, obstacles: Obstacles) -> Bounds:
+    def around(
+        rules: Rules, sighting: Sighting, place: Plane, around: tuple[Directions, Square], obstacles: Obstacles
+    ) -> Bounds:
         """Return the bounds of fence, obstacles and other drones; the columns of drones come first."""
         steered, flying, height = sighting.steered, sighting.flying, sighting.position[..., 2]
         both = steered[..., :, None] & steered[..., None, :]
         drop = np.abs(height[..., :, None] - height[..., None, :])
         near = flying[..., :, None] & flying[..., None, :] & (drop < np.where(both, rules.layer, rules.wake))
         near &= ~np.eye(place.shape[-2], dtype=bool)
-        together = np.where(near, rules.gain * (around.distance - rules.separation), np.inf)
+        together = np.where(near, rules.gain * (around[1] - rules.separation), np.inf)
         alone = np.where(both, np.maximum(together, 0.0), together)
         towards, distance = _direction(obstacles.centre[..., None, :, :] - place[..., :, None, :])
         gap = distance - obstacles.radius[..., None, :] - rules.clearance
         return Bounds(
             low=-rules.gain * (rules.soft_fence + place),
             high=rules.gain * (rules.soft_fence - place),
-            direction=np.concatenate([around.direction, towards], -2),
+            direction=np.concatenate([around[0], towards], -2),
             alone=np.concatenate([alone, rules.gain * gap], -1),
             together=np.where(both, together, np.inf),
         )

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from legoswarm.deploy.flightlog import Diary
-from legoswarm.deploy.link import CLOSE_HEIGHT
-from legoswarm.deploy.plan import Clock, Drone, Plan, Status
+from legoswarm.deploy.link import CLOSE_HEIGHT, Positions
+from legoswarm.deploy.plan import Clock, Drone, Status
 from legoswarm.deploy.preflight import BROKEN
-from legoswarm.deploy.safety import Memory, Obstacles, Plane, Reason, Rules, Sighting, apply_rules
-from legoswarm.deploy.units import Positions
+from legoswarm.deploy.safety import Plane, Reason, Rules, Sighting, Verdict, apply_rules
+from legoswarm.deploy.setting import Setting
 
 DEAD_SECONDS = 0.4  # a position that is older: the drone has failed
 GONE_SECONDS = 8.0  # a failed drone that says nothing is on the ground by then
@@ -21,11 +21,10 @@ LOW_SECONDS = 2.0  # how long a battery must be low: it sags when motors pull
 
 
 @dataclasses.dataclass
-class Member:
+class Member(Drone):
     """A drone of the squad and its condition."""
 
-    drone: Drone
-    height: float  # m, where it flies
+    height: float = 0.0  # m, where it flies
     status: Status = Status.OK
     failure: str | None = None  # why it is not steered any more
     failed_at: float = 0.0
@@ -33,11 +32,6 @@ class Member:
     lands: bool = False  # it is to land,
     told: bool = False  # and it has been told so
     low_since: float | None = None  # the battery
-
-    @property
-    def name(self) -> str:
-        """Return the name of the drone."""
-        return self.drone.name
 
     @property
     def steered(self) -> bool:
@@ -49,35 +43,24 @@ class Squad:
     """All drones of a mission; arrays have a row for each of them."""
 
     def __init__(
-        self,
-        drones: Sequence[Drone],
-        plan: Plan,
-        obstacles: Obstacles,
-        positions: Positions,
-        clock: Clock,
-        diary: Diary,
+        self, drones: Sequence[Drone], setting: Setting, positions: Positions | None, clock: Clock, diary: Diary
     ):
+        plan = setting.plan
         heights = {"pursuer": plan.pursuer_height, "evader": plan.evader_height}
-        self.members = [Member(drone, heights[drone.role]) for drone in drones]
+        self.members = [Member(**vars(drone), height=heights[drone.role]) for drone in drones]
         self.position: Float[np.ndarray, "drones 3"] = np.zeros((len(drones), 3))
         self.velocity: Plane = np.zeros((len(drones), 2))
         self.age: Float[np.ndarray, " drones"] = np.full(len(drones), np.inf)
         self._received = np.full(len(drones), -np.inf)
-        self._plan, self._obstacles, self._positions = plan, obstacles, positions
+        self._plan, self._obstacles, self._positions = plan, setting.obstacles, positions
         self._clock, self._diary = clock, diary
-        self._memory = Memory.start(clock.now(), (len(drones),))
-        self._wanted = self._setpoint = np.zeros((len(drones), 2))
-        self._reasons = np.zeros(len(drones), int)
+        self._verdict = Verdict.start(clock.now(), (len(drones),))
+        self._wanted = np.zeros((len(drones), 2))
 
     @property
     def plane(self) -> Plane:
         """Return the positions without heights."""
         return self.position[:, :2]
-
-    @property
-    def heights(self) -> Float[np.ndarray, " drones"]:
-        """Return the heights at which the drones are to fly."""
-        return np.array([member.height for member in self.members])
 
     @property
     def steered(self) -> Bool[np.ndarray, " drones"]:
@@ -99,7 +82,7 @@ class Squad:
     def look(self) -> None:
         """Read where all drones are; one that is not steered counts as standing still."""
         for at, member in enumerate(self.members):
-            pose = self._positions.pose(member.name)
+            pose = self._positions.pose(member.name) if self._positions else member.link.state()
             if pose is not None and np.isfinite(pose.position).all() and np.isfinite(pose.velocity).all():
                 self._received[at] = pose.received
                 self.position[at] = pose.position
@@ -116,29 +99,27 @@ class Squad:
             velocity=self.velocity,
             age=self.age,
             wanted=self._wanted,
-            setpoint=self._setpoint,
-            reasons=self._reasons.tolist(),
+            setpoint=self._verdict.velocity,
+            reasons=self._verdict.reasons.tolist(),
         )
 
     def command(self, wanted: Plane, rules: Rules) -> None:
         """Fly these velocities, m/s, as far as the rules allow."""
-        now = self._clock.now()
         sighting = Sighting(self.position, self.velocity, self.age, self.steered, self.flying)
-        verdict = apply_rules(rules, wanted, sighting, self._obstacles, self._memory, now)
-        self._memory, self._reasons = verdict.memory, verdict.reasons
-        self._wanted, self._setpoint = wanted, verdict.velocity
+        self._wanted, now = wanted, self._clock.now()
+        verdict = self._verdict = apply_rules(rules, wanted, sighting, self._obstacles, self._verdict, now)
         for at, member in enumerate(self.members):
             if member.steered:
                 self.set_status(member, Status.PAUSED if verdict.reasons[at] & Reason.PAUSE else Status.OK)
-                member.drone.link.hover(verdict.velocity[at], member.height)
+                member.link.hover(verdict.velocity[at], member.height)
             elif member.hovers and not member.lands:
-                member.drone.link.hover(np.zeros(2), member.height)
+                member.link.hover(np.zeros(2), member.height)
         self.tell_to_land()
 
     def trouble(self, at: int) -> str | None:
         """Return what is wrong with a drone that cannot go on, or None."""
         member, now = self.members[at], self._clock.now()
-        link, state = member.drone.link, member.drone.link.state()
+        link, state = member.link, member.link.state()
         if (lost := link.lost()) is not None:
             return f"its link is lost ({lost})"
         if self.age[at] > DEAD_SECONDS:
@@ -147,7 +128,7 @@ class Squad:
             return f"it has said nothing for {DEAD_SECONDS:g} s"
         if state.health & BROKEN:
             return f"it does not fly any more ({(state.health & BROKEN).name})"
-        if self._reasons[at] & Reason.OUTSIDE:
+        if self._verdict.reasons[at] & Reason.OUTSIDE:
             return "it has left the fence"
         if state.battery >= self._plan.battery_low:
             member.low_since = None
@@ -168,7 +149,7 @@ class Squad:
         self.tell_to_land()
         if mode == "motors_off":
             with self._diary.noting(f"stopping the motors of {member.name}"):
-                member.drone.link.motors_off()
+                member.link.motors_off()
 
     def land(self) -> None:
         """Have all drones land that fly, also those that were told before and are still in the air."""
@@ -182,7 +163,7 @@ class Squad:
         for member in self.members:
             if member.lands and not member.told:
                 with self._diary.noting(f"landing {member.name}"):
-                    member.drone.link.land(self._plan.land_seconds)
+                    member.link.land(self._plan.land_seconds)
                     member.told = True
 
     def note_landed(self) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from legoswarm.evaluate.episodes import evaluate
 from legoswarm.fast.backend import over_seeds
@@ -18,6 +20,7 @@ from legoswarm.policies.saved.description import check_slots
 from legoswarm.policies.saved.file import PolicyFile, load_policy
 from legoswarm.tasks.task import TASKS, Task
 
+TEAMS = ("pursuers", "evaders", "obstacles")
 EPISODE_SEED = 1_000_003  # starts that no training seed has seen
 
 
@@ -77,12 +80,17 @@ def rows_of(
     task: Task, actors: Actors, seeds: tuple[int, ...], episodes: int, episode_seed: int = EPISODE_SEED
 ) -> Iterator[dict[str, Any]]:
     """Give one row for each seed of stacked actors, all on the same starts."""
-    run = jax.jit(lambda stacked, key: over_seeds(lambda actors: evaluate(task, actors, key, episodes))(stacked))
-    figures = jax.device_get(run(actors, jax.random.key(episode_seed)))
+    figures = jax.device_get(_program(task, episodes)(actors, jax.random.key(episode_seed)))
     for at, seed in enumerate(seeds):
         names = sorted(figures, key=lambda name: (name != task.primary, name))
         own = {name: figures[name][at] for name in names}
         yield {**size_fields(task), "seed": seed, "episodes": episodes, **summarize(own)}
+
+
+@functools.lru_cache(maxsize=32)  # studies ask the same of many policies
+def _program(task: Task, episodes: int) -> Callable[[Actors, PRNGKeyArray], dict[str, Any]]:
+    """Return the program that evaluates stacked actors."""
+    return jax.jit(lambda stacked, key: over_seeds(lambda actors: evaluate(task, actors, key, episodes))(stacked))
 
 
 def summarize(figures: dict[str, np.ndarray]) -> dict[str, float]:
@@ -103,21 +111,22 @@ def size_fields(task: Task) -> dict[str, int]:
 def resized(task: Task, agents: Sequence[int] | None = None, teams: Sequence[str] | None = None) -> list[Task]:
     """Return the task at each team size: numbers of agents, or texts such as 3v2 and 3v2v4 (with obstacles)."""
     fields = {field.name for field in dataclasses.fields(task)}  # pyright: ignore[reportArgumentType]
-    names = ("pursuers", "evaders", "obstacles")
     if agents is not None and "agents" not in fields:
         raise ValueError(f"{task.name} has no single number of agents; use --teams, such as 3v2")
-    if teams is not None and not set(names) <= fields:
+    if teams is not None and not set(TEAMS) <= fields:
         raise ValueError(f"{task.name} has no pursuers and evaders; use --agents")
     if agents is not None:
         plain = {"sizes": ()} if "sizes" in fields else {}
         return [_changed(task, {"agents": count, **plain}) for count in agents]
-    if teams is not None:
-        parts = [text.split("v") for text in teams]
-        for text, numbers in zip(teams, parts, strict=True):
-            if not 2 <= len(numbers) <= 3 or not all(part.isdecimal() for part in numbers):
-                raise ValueError(f"{text!r} is not a team size such as 3v2 or 3v2v4")
-        return [_changed(task, dict(zip(names, map(int, numbers), strict=False))) for numbers in parts]
-    return [task]
+    return [task] if teams is None else [_changed(task, sizes) for sizes in [_team_sizes(text) for text in teams]]
+
+
+def _team_sizes(text: str) -> dict[str, int]:
+    """Read a text such as 3v2 or 3v2v4."""
+    numbers = text.split("v")
+    if not 2 <= len(numbers) <= 3 or not all(part.isdecimal() for part in numbers):
+        raise ValueError(f"{text!r} is not a team size such as 3v2 or 3v2v4")
+    return dict(zip(TEAMS, map(int, numbers), strict=False))
 
 
 def format_table(rows: list[dict[str, Any]]) -> str:

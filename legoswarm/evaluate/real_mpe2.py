@@ -14,7 +14,7 @@ from legoswarm.tasks.task import State, Task
 
 
 def evaluate_inside(swarm: Swarm, task: Task, episodes: int, seed: int = EPISODE_SEED) -> dict[str, Any]:
-    """Mean-action episodes of Spread in mpe2; D and C are computed from the positions in its `world`.
+    """Play mean-action episodes of Spread in mpe2; D and C are computed from the positions in its `world`.
 
     Policies see positions and velocities of all entities, read from `world` (mpe2's observation vector lacks
     the others' velocities). An action u becomes mpe2's five numbers: u_x = a2 - a1, u_y = a4 - a3.
@@ -49,23 +49,18 @@ def evaluate_inside(swarm: Swarm, task: Task, episodes: int, seed: int = EPISODE
         results.append({**task.figures(stacked), "reward": reward})
     env.close()
     figures = {name: np.array([r[name] for r in results]) for name in results[0]}
-    return {
-        **size_fields(task),
-        "seed": swarm.seed,
-        "episodes": episodes,
-        "engine": "mpe2",
-        **summarize(figures),
-    }
+    about = {"seed": swarm.seed, "episodes": episodes, "engine": "mpe2"}
+    return {**size_fields(task), **about, **summarize(figures)}
 
 
 def _read(world: Any) -> State:
-    """Agents and landmarks as a state in NumPy."""
+    """Return agents and landmarks as a state in NumPy."""
     entities = world.agents + world.landmarks
     position, velocity = (np.array([getattr(e.state, name) for e in entities]) for name in ("p_pos", "p_vel"))
     return State(position, velocity, np.ones(len(entities), bool), np.array(0))
 
 
 def _five(action: np.ndarray) -> np.ndarray:
-    """mpe2's action of a force direction in the box of 1."""
+    """Return mpe2's action of a force direction in the box of 1."""
     x, y = np.clip(action, -1.0, 1.0)
     return np.array([0.0, max(-x, 0.0), max(x, 0.0), max(-y, 0.0), max(y, 0.0)], np.float32)

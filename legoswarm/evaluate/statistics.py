@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,27 +12,13 @@ from scipy.special import stdtrit
 RESAMPLES = 2000
 
 
-def summary(values: Sequence[float] | np.ndarray) -> dict[str, Any]:
-    """What a table says of a figure's values, one for each seed; higher is better."""
-    array = np.asarray(values, float)
-    return {
-        "seeds": len(array),
-        "mean": float(array.mean()),
-        "sd": deviation(array),
-        "interval": mean_interval(array),
-        "iqm": interquartile_mean(array),
-        "iqm_interval": iqm_interval(array),
-        "worst": float(array.min()),
-    }
-
-
 def deviation(values: Float[np.ndarray, " seeds"]) -> float:
-    """The standard deviation with n - 1 in the denominator; 0 for one value."""
+    """Return the standard deviation with n - 1 in the denominator; 0 for one value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def mean_interval(values: Float[np.ndarray, " seeds"], level: float = 0.95) -> tuple[float, float]:
-    """Student's interval of the mean; one value says nothing: -inf to inf."""
+    """Return Student's interval of the mean; one value says nothing: -inf to inf."""
     n = len(values)
     if n < 2:
         return -math.inf, math.inf
@@ -43,7 +28,7 @@ def mean_interval(values: Float[np.ndarray, " seeds"], level: float = 0.95) -> t
 
 
 def interquartile_mean(values: Float[np.ndarray, "*batch seeds"]) -> Any:
-    """The mean of the middle half along the last axis; values at its edges count in part."""
+    """Return the mean of the middle half along the last axis; values at its edges count in part."""
     ordered = np.sort(values, -1)
     n = ordered.shape[-1]
     left, right = np.arange(n) / n, np.arange(1, n + 1) / n
@@ -53,7 +38,7 @@ def interquartile_mean(values: Float[np.ndarray, "*batch seeds"]) -> Any:
 
 
 def iqm_interval(values: Float[np.ndarray, " seeds"], level: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap of the interquartile mean: seeds drawn with replacement, always in the same way.
+    """Return a percentile bootstrap of the interquartile mean: seeds drawn with replacement, always in the same way.
 
     One value says nothing: -inf to inf.
     """
@@ -67,7 +52,7 @@ def iqm_interval(values: Float[np.ndarray, " seeds"], level: float = 0.95) -> tu
 def area_under_curve(
     steps: Float[np.ndarray, " points"], values: Float[np.ndarray, "points seeds"]
 ) -> Float[np.ndarray, " seeds"]:
-    """The mean height of a curve over its steps: the trapezoid rule, divided by the length."""
+    """Return the mean height of a curve over its steps: the trapezoid rule, divided by the length."""
     if len(steps) < 2:
         return values[0]
     return np.trapezoid(values, steps, axis=0) / (steps[-1] - steps[0])
@@ -76,6 +61,6 @@ def area_under_curve(
 def steps_to(
     steps: Float[np.ndarray, " points"], values: Float[np.ndarray, "points seeds"], threshold: float
 ) -> Float[np.ndarray, " seeds"]:
-    """The first step at which each seed's curve is at or above the threshold; inf for never."""
+    """Return the first step at which each seed's curve is at or above the threshold; inf for never."""
     reached = values >= threshold
     return np.where(reached.any(0), np.asarray(steps, float)[reached.argmax(0)], math.inf)

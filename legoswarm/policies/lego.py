@@ -27,6 +27,6 @@ class LegoPolicy(Attentive, Framed):
     def build(self, layout: Layout, role: str, *, key: Any) -> Any:
         """Build actor and critic with separate encoders, the same for every role and team size."""
         from legoswarm.policies.encoders.encoder import make_view_encoder
-        from legoswarm.policies.networks.framed import framed_policy
+        from legoswarm.policies.networks.encoded import encoded_policy
 
-        return framed_policy(self, layout, make_view_encoder, key=key)
+        return encoded_policy(self, layout, make_view_encoder, key=key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 from legoswarm.configs import with_default
@@ -28,10 +29,8 @@ class MappoPolicy(Policy):
 
     def build(self, layout: Layout, role: str, *, key: Any) -> Any:
         """Build the two MLPs."""
-        import jax
+        from legoswarm.policies.networks.encoded import encoded_policy
+        from legoswarm.policies.networks.mlp import SlotEncoder, TeamCritic
 
-        from legoswarm.policies.networks.mlp import TeamCritic, raw_mlp_actor
-        from legoswarm.policies.networks.roles import RolePolicy
-
-        key_actor, key_critic = jax.random.split(key)
-        return RolePolicy(raw_mlp_actor(self, layout, key=key_actor), TeamCritic(self, layout, role, key=key_critic))
+        encoder = functools.partial(SlotEncoder, absolute=True)
+        return encoded_policy(self, layout, encoder, functools.partial(TeamCritic, self, layout, role), key=key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 from legoswarm.layout import Layout
@@ -22,14 +23,7 @@ class MappoGnnPolicy(Attentive):
 
     def build(self, layout: Layout, role: str, *, key: Any) -> Any:
         """Build actor and critic with separate encoders."""
-        import jax
-
         from legoswarm.policies.encoders.encoder import make_view_encoder
-        from legoswarm.policies.networks.raw import RawActor, RawCritic
-        from legoswarm.policies.networks.roles import RolePolicy
+        from legoswarm.policies.networks.encoded import encoded_policy
 
-        key_actor, key_critic, key_head, key_value = jax.random.split(key, 4)
-        encoders = [make_view_encoder(self, layout, absolute=True, key=k) for k in (key_actor, key_critic)]
-        return RolePolicy(
-            RawActor(self, layout, encoders[0], key=key_head), RawCritic(self, encoders[1], key=key_value)
-        )
+        return encoded_policy(self, layout, functools.partial(make_view_encoder, absolute=True), key=key)

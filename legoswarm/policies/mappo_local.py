@@ -27,7 +27,7 @@ class MappoLocalPolicy(Framed):
 
     def build(self, layout: Layout, role: str, *, key: Any) -> Any:
         """Build the two MLPs."""
-        from legoswarm.policies.networks.framed import framed_policy
+        from legoswarm.policies.networks.encoded import encoded_policy
         from legoswarm.policies.networks.mlp import SlotEncoder
 
-        return framed_policy(self, layout, SlotEncoder, key=key)
+        return encoded_policy(self, layout, SlotEncoder, key=key)

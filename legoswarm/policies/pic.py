@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 from legoswarm.configs import option, with_default
@@ -28,11 +29,9 @@ class PicPolicy(Policy):
 
     def build(self, layout: Layout, role: str, *, key: Any) -> Any:
         """Build MAPPO's actor and the graph critic."""
-        import jax
-
-        from legoswarm.policies.networks.mlp import raw_mlp_actor
+        from legoswarm.policies.networks.encoded import encoded_policy
+        from legoswarm.policies.networks.mlp import SlotEncoder
         from legoswarm.policies.networks.pic import PicCritic
-        from legoswarm.policies.networks.roles import RolePolicy
 
-        key_actor, key_critic = jax.random.split(key)
-        return RolePolicy(raw_mlp_actor(self, layout, key=key_actor), PicCritic(self, layout, key=key_critic))
+        encoder = functools.partial(SlotEncoder, absolute=True)
+        return encoded_policy(self, layout, encoder, functools.partial(PicCritic, self, layout), key=key)

@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 from legoswarm.layout import Layout
 from legoswarm.policies.policy import POLICIES, Graph
 
-TUNED = {"mappo": {"lr": 1.2e-3, "epochs": 5, "minibatches": 4, "entropy": 0.03}}  # of 24 trials: results/sweeps
-
 
 @POLICIES.register
 @dataclasses.dataclass(frozen=True)
@@ -20,29 +18,24 @@ class SegnnPolicy(Graph):
     label: ClassVar[str] = "SEGNN"
     colour: ClassVar[str] = "#E69F00"
     in_paper: ClassVar[bool] = True
-    tuned: ClassVar = TUNED
+    tuned: ClassVar = {"mappo": {"lr": 1.2e-3, "epochs": 5, "minibatches": 4, "entropy": 0.03}}  # results/sweeps
+
+    weights: ClassVar[str] = "spherical_weights"  # of steerable.py: which maps messages go through
 
     def build(self, layout: Layout, role: str, *, key: Any) -> Any:
-        """Build actor and critic of spherical weights."""
-        from legoswarm.policies.networks.segnn import segnn_policy
-        from legoswarm.policies.networks.steerable import spherical_weights
+        """Build actor and critic, the same for every role and team size."""
+        from legoswarm.policies.networks import segnn, steerable
 
-        return segnn_policy(spherical_weights, self, layout, key=key)
+        return segnn.segnn_policy(getattr(steerable, self.weights), self, layout, key=key)
 
 
 @POLICIES.register
 @dataclasses.dataclass(frozen=True)
-class SegnnPlanarPolicy(Graph):
+class SegnnPlanarPolicy(SegnnPolicy):
     """Irreps of O(2): every linear message that the symmetries of the plane allow; it contains `segnn`."""
 
     name: ClassVar[str] = "segnn-planar"
     label: ClassVar[str] = "SEGNN (planar)"
     colour: ClassVar[str] = "#8C6A00"
-    tuned: ClassVar = TUNED
-
-    def build(self, layout: Layout, role: str, *, key: Any) -> Any:
-        """Build actor and critic of planar weights."""
-        from legoswarm.policies.networks.segnn import segnn_policy
-        from legoswarm.policies.networks.steerable import planar_weights
-
-        return segnn_policy(planar_weights, self, layout, key=key)
+    in_paper: ClassVar[bool] = False
+    weights: ClassVar[str] = "planar_weights"

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,19 +23,8 @@ from matplotlib.patches import Circle
 
 from legoswarm.evaluate.episodes import Trajectory
 from legoswarm.files import beside
-from legoswarm.show.draw import (
-    GREY,
-    INK,
-    STILLS,
-    add_legend,
-    colours,
-    draw_trajectories,
-    entity_roles,
-    role_keys,
-    style,
-    view,
-    visible_path,
-)
+from legoswarm.show import draw
+from legoswarm.show.draw import GREY, INK, STILLS, Paths
 from legoswarm.tasks.task import Task
 
 MOVIES = (".gif", ".html", ".mp4")
@@ -44,7 +33,6 @@ WIDTH = 5.0  # inches
 ACTION = "#A3005A"
 DASHED = (0, (2, 1.2))
 Update = Callable[[int], object]  # moves artists to a step
-Paths: TypeAlias = Float[np.ndarray, "time entities 2"]
 
 
 def animate(
@@ -64,20 +52,16 @@ def animate(
     action in the world, and `trail` says how many past steps are shown.
     """
     path = Path(path)
+    positions = draw.visible_path(task, trajectory)
     if path.suffix.lower() in STILLS:
-        return draw_trajectories(task, [trajectory], path, titles=[title])
+        return draw.save(draw.draw_paths(task, [positions], titles=[title]), path)
     if fps < 1 or trail < 0:
         raise ValueError(f"fps must be at least 1 and the trail at least 0, not {fps} and {trail}")
     writer = _writer(path.suffix, fps)
     trajectory = jax.device_get(trajectory)
-    positions = visible_path(task, trajectory)
     numbers = _running_figures(task, trajectory)
     figure, panel = _stage(task, positions, title, list(numbers), axes, arrows)
-    updates = [
-        _trails(panel, task, positions, trail),
-        _bodies(panel, task, positions),
-        _texts(figure, numbers),
-    ]
+    updates = [_trails(panel, task, positions, trail), _bodies(panel, task, positions), _texts(figure, numbers)]
     if axes:
         updates.append(_frames(panel, task, trajectory, positions))
     if arrows:
@@ -110,7 +94,7 @@ def _writer(suffix: str, fps: int) -> AbstractMovieWriter:
 
 
 class _Backdrop(Artist):
-    """Pixels that were drawn before."""
+    """Holds pixels that were drawn before."""
 
     def __init__(self, figure: Figure):
         super().__init__()
@@ -127,7 +111,7 @@ class _Backdrop(Artist):
 def _stage(
     task: Task, positions: Paths, title: str, columns: list[str], axes: bool, arrows: bool
 ) -> tuple[Figure, Axes]:
-    """Title, legend, panel and named columns for numbers, from top to bottom.
+    """Place title, legend, panel and named columns for numbers, from top to bottom.
 
     What stands still is drawn here, once: it is the backdrop of the figure and the panel that are returned.
     """
@@ -136,21 +120,21 @@ def _stage(
     height = top + side + bottom
     still, moving = (Figure(figsize=(WIDTH, height), dpi=DPI) for _ in range(2))
     place = (margin / WIDTH, bottom / height, side / WIDTH, side / height)
-    box = view(task, [positions])
-    style(still.add_axes(place), box)
+    box = draw.view(task, [positions])
+    draw.style(still.add_axes(place), box)
     centred: Any = {"ha": "center", "va": "center"}
     still.text(0.5, 1 - 0.2 / height, title, **centred, fontsize=12, color=INK)
     for number, name in enumerate(columns):
         x = (number + 0.5) / len(columns)
         still.text(x, 0.15 / height, name.replace("_", " "), **centred, fontsize=7.5, color=GREY)
         moving.text(x, 0.33 / height, "", **centred, fontsize=10, color=INK)
-    keys = role_keys(task.layout, [positions])
+    keys = draw.role_keys(task.layout, [positions])
     if axes:
         keys.append(Line2D([], [], color=INK, label="frame x"))
         keys.append(Line2D([], [], color=INK, linestyle=DASHED, label="frame y"))
     if arrows:
         keys.append(Line2D([], [], color=ACTION, linewidth=2, label="action"))
-    add_legend(still, keys, 1 - (top - 0.17) / height)
+    draw.add_legend(still, keys, 1 - (top - 0.17) / height)
     FigureCanvasAgg(moving)
     moving.add_artist(_Backdrop(still))
     panel = moving.add_axes(place, xlim=box[:, 0], ylim=box[:, 1])
@@ -159,21 +143,14 @@ def _stage(
 
 
 def _bodies(panel: Axes, task: Task, positions: Paths) -> Update:
-    """Circles; smaller ones lie above larger ones, and agents are translucent."""
-    palette, agents = colours(task.layout), task.layout.agents
-    circles = [
-        Circle(
-            (0, 0),
-            radius,
-            facecolor=to_rgba(palette[role], 0.35 if entity < agents else 1),
-            edgecolor=palette[role],
-            linewidth=1.5 if entity < agents else 0,
-            zorder=4 - radius / max(task.radii),
-        )
-        for entity, (role, radius) in enumerate(zip(entity_roles(task.layout), task.radii, strict=True))
-    ]
-    for circle in circles:
-        panel.add_patch(circle)
+    """Draw circles; smaller ones lie above larger ones, and agents are translucent."""
+    palette, agents = draw.colours(task.layout), task.layout.agents
+    circles: list[Circle] = []
+    for entity, (role, radius) in enumerate(zip(draw.entity_roles(task.layout), task.radii, strict=True)):
+        alpha, line = (0.35, 1.5) if entity < agents else (1.0, 0.0)
+        look: Any = {"facecolor": to_rgba(palette[role], alpha), "edgecolor": palette[role], "linewidth": line}
+        circles.append(Circle((0, 0), radius, zorder=4 - radius / max(task.radii), **look))
+        panel.add_patch(circles[-1])
 
     def update(step: int) -> None:
         for circle, position in zip(circles, positions[step], strict=True):
@@ -184,10 +161,10 @@ def _bodies(panel: Axes, task: Task, positions: Paths) -> Update:
 
 
 def _trails(panel: Axes, task: Task, positions: Paths, trail: int) -> Update:
-    """The last `trail` steps of each agent, fading with age."""
-    agents, palette = task.layout.agents, colours(task.layout)
+    """Draw the last `trail` steps of each agent, fading with age."""
+    agents, palette = task.layout.agents, draw.colours(task.layout)
     fade = np.linspace(0.7, 0.0, trail, endpoint=False)
-    roles = entity_roles(task.layout)[:agents]
+    roles = draw.entity_roles(task.layout)[:agents]
     shades = [to_rgba(palette[role], alpha) for alpha in fade for role in roles]
     lines = LineCollection([], colors=shades, linewidths=2, capstyle="butt", zorder=2)
     panel.add_collection(lines)
@@ -200,18 +177,17 @@ def _trails(panel: Axes, task: Task, positions: Paths, trail: int) -> Update:
 
 
 def _frames(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) -> Update:
-    """Each agent's R = [x y]: the first axis solid, the second dashed."""
+    """Draw each agent's R = [x y]: the first axis solid, the second dashed."""
     roles, agents = task.layout.controlled_roles, task.layout.agents
     rotation = np.concatenate([trajectory.decisions[role].frame.rotation for role in roles], axis=1)
     length = np.asarray(task.radii)[:agents, None] + 0.02 * np.diff(panel.get_xlim())
-    x = LineCollection([], colors=INK, linewidths=1.5, zorder=5)
-    y = LineCollection([], colors=INK, linewidths=1.5, linestyles=DASHED, zorder=5)
-    panel.add_collection(x)
-    panel.add_collection(y)
+    axes = [LineCollection([], colors=INK, linewidths=1.5, linestyles=look, zorder=5) for look in ("solid", DASHED)]
+    for lines in axes:
+        panel.add_collection(lines)
 
     def update(step: int) -> None:
         origin = positions[step, :agents]
-        for column, lines in enumerate((x, y)):
+        for column, lines in enumerate(axes):
             tip = origin + length * rotation[step, :, :, column]
             lines.set_segments(list(np.stack([origin, tip], axis=1)))
 
@@ -219,7 +195,7 @@ def _frames(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) -
 
 
 def _actions(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) -> Update:
-    """Arrows as long as the action, up to a length that one action in twenty reaches."""
+    """Draw arrows as long as the action, up to a length that one action in twenty reaches."""
     agents = task.layout.agents
     there = np.isfinite(positions[:, :agents, 0])
     action = np.asarray(trajectory.actions, float)[: len(positions)]
@@ -228,17 +204,8 @@ def _actions(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) 
     longest = 0.1 * float(np.diff(panel.get_xlim())[0])
     vectors = longest * action / np.maximum(size, usual)
     vectors[~there] = 0
-    arrows = panel.quiver(
-        *positions[0, :agents].T,
-        *vectors[0].T,
-        color=ACTION,
-        angles="uv",
-        scale_units="xy",
-        scale=1,
-        units="width",
-        width=0.006,
-        zorder=6,
-    )
+    look: Any = {"angles": "uv", "scale_units": "xy", "scale": 1, "units": "width", "width": 0.006, "zorder": 6}
+    arrows = panel.quiver(*positions[0, :agents].T, *vectors[0].T, color=ACTION, **look)
 
     def update(step: int) -> None:
         arrows.set_offsets(positions[step, :agents])
@@ -248,7 +215,7 @@ def _actions(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) 
 
 
 def _running_figures(task: Task, trajectory: Trajectory) -> dict[str, Float[np.ndarray, " time"]]:
-    """The step and, before each step, the task's figures so far: the primary one and up to three others."""
+    """Return the step and, before each step, the task's figures so far: the primary one and up to three others."""
     time = np.arange(len(trajectory.alive))
     # Cut short as `play` cuts an episode that has ended: with zeros.
     history = [
@@ -261,7 +228,7 @@ def _running_figures(task: Task, trajectory: Trajectory) -> dict[str, Float[np.n
 
 
 def _texts(figure: Figure, numbers: dict[str, Float[np.ndarray, " time"]]) -> Update:
-    """One number in each column, without digits after the point where all are whole."""
+    """Write one number in each column, without digits after the point where all are whole."""
     digits = [0 if (values == np.round(values)).all() else 1 for values in numbers.values()]
     columns = list(zip(figure.texts, numbers.values(), digits, strict=True))
 
@@ -273,7 +240,7 @@ def _texts(figure: Figure, numbers: dict[str, Float[np.ndarray, " time"]]) -> Up
 
 
 def _without_icon_font(page: str) -> str:
-    """The page with characters on its buttons, where Matplotlib's icons would be fetched from the web."""
+    """Return the page with characters on its buttons, where Matplotlib's icons would be fetched from the web."""
     icons = {"minus": "-", "plus": "+", "fast-backward": "|&laquo;", "step-backward": "&lsaquo;"}
     icons |= {"play fa-flip-horizontal": "&#9664;", "pause": "||", "play": "&#9654;"}
     icons |= {"step-forward": "&rsaquo;", "fast-forward": "&raquo;|"}

@@ -1,13 +1,12 @@
-"""Trajectories as still pictures, and what pictures share: colours, views and how files are written."""
+"""Episodes as still pictures, and what pictures share: colours, views and how files are written; without JAX."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import jax
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
@@ -17,10 +16,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
-from legoswarm.evaluate.episodes import Trajectory
 from legoswarm.files import beside
-from legoswarm.scene import Layout
-from legoswarm.tasks.task import Task
+from legoswarm.layout import Layout
+
+if TYPE_CHECKING:
+    from legoswarm.evaluate.episodes import Trajectory
+    from legoswarm.tasks.task import Task
+else:  # flights are drawn where there is no JAX
+    Task = Trajectory = Any
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; other roles take the spare ones in turn.
 COLOURS = {
@@ -35,39 +38,33 @@ SPARE = ("#CC79A7", "#56B4E9", "#F0E442")
 INK, GREY, PALE = "#222222", "#777777", "#E4E4E4"
 STILLS = (".png", ".svg", ".pdf")
 CROSS: Any = {"linestyle": "", "marker": "x", "markersize": 9, "markeredgewidth": 1.8, "color": INK}
+Paths: TypeAlias = Float[np.ndarray, "time entities 2"]  # of one episode, NaN wherever there is nothing to draw
 REACH = 1.2  # every view shows at least [-REACH, REACH] on both axes
 
 
 class Failure(NamedTuple):
-    """An entity that fails, and the step at which it does."""
+    """Names an entity that fails, and the step at which it does."""
 
     entity: int
     step: int
 
 
-def draw_trajectories(
+def draw_paths(
     task: Task,
-    trajectories: Sequence[Trajectory],
-    path: str | Path,
+    paths: Sequence[Paths],
     *,
     titles: Sequence[str] | None = None,
     failures: Sequence[Failure | None] | None = None,
-) -> None:
-    """Write one panel for each trajectory: where agents went, from a hollow marker to a filled one.
+) -> Figure:
+    """Draw one panel for each episode: where agents went, from a hollow marker to a filled one.
 
-    All panels have the same scale. A cross marks where the entity of a panel's failure was at its step. The suffix of
-    `path` chooses PNG, SVG or PDF.
+    All panels have the same scale. A cross marks where the entity of a panel's failure was at its step.
     """
-    path = Path(path)
-    if path.suffix.lower() not in STILLS:
-        raise ValueError(f"a still picture is written as one of {', '.join(STILLS)}, not {path.suffix!r}")
-    if not trajectories:
+    if not paths:
         raise ValueError("there is no trajectory to draw")
     for what, given in (("titles", titles), ("failures", failures)):
-        if given is not None and len(given) != len(trajectories):
-            raise ValueError(f"{len(trajectories)} trajectories need as many {what}, not {len(given)}")
-
-    paths = [visible_path(task, jax.device_get(trajectory)) for trajectory in trajectories]
+        if given is not None and len(given) != len(paths):
+            raise ValueError(f"{len(paths)} trajectories need as many {what}, not {len(given)}")
     boxes = views(task, paths)
     panel = 4.5 if len(paths) == 1 else 3.0  # inches
     columns = len(paths) if len(paths) <= 4 else min((4, 3), key=lambda columns: -len(paths) % columns)
@@ -79,18 +76,18 @@ def draw_trajectories(
         if titles:
             size = min(10.0, 120.0 * panel / max(len(titles[number]), 1))  # as wide as the panel at most
             axes.set_title(titles[number], fontsize=size, color=INK, pad=5)
-        _draw_paths(axes, task, positions)
+        _draw_panel(axes, task, positions)
         if failures and (failure := failures[number]) and failure.step < len(positions):
             axes.plot(*positions[failure.step, failure.entity], **CROSS, zorder=4)
     keys = [*role_keys(task.layout, paths), _key("start", INK, "white"), _key("end", INK)]
     if failures and any(failures):
         keys.append(Line2D([], [], label="failure", **CROSS))
     add_legend(figure, keys, 0.5 * legend / figure.get_figheight())
-    save(figure, path)
+    return figure
 
 
 def grid(count: int, columns: int, side: float, title: float, legend: float) -> tuple[Figure, list[Axes]]:
-    """Square panels in rows from the top, with room above each for a title and below all for a legend; inches."""
+    """Return square panels in rows from the top, with room above each for a title and below for a legend; inches."""
     rows = math.ceil(count / columns)
     height = rows * (side + title) + legend
     figure = Figure(figsize=(columns * side, height))
@@ -105,13 +102,15 @@ def grid(count: int, columns: int, side: float, title: float, legend: float) -> 
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture as a whole."""
+    """Write a picture as a whole; the suffix of `path` chooses PNG, SVG or PDF."""
+    if path.suffix.lower() not in STILLS:
+        raise ValueError(f"a still picture is written as one of {', '.join(STILLS)}, not {path.suffix!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path) as part:
         figure.savefig(part, dpi=150)
 
 
-def _draw_paths(axes: Axes, task: Task, positions: Float[np.ndarray, "time entities 2"]) -> None:
+def _draw_panel(axes: Axes, task: Task, positions: Paths) -> None:
     layout = task.layout
     for entity, (role, radius) in enumerate(zip(entity_roles(layout), task.radii, strict=True)):
         drawn = positions[:, entity][~np.isnan(positions[:, entity, 0])]
@@ -127,17 +126,18 @@ def _draw_paths(axes: Axes, task: Task, positions: Float[np.ndarray, "time entit
         axes.plot(*drawn[-1], markerfacecolor=colour, **ends)
 
 
-def visible_path(task: Task, trajectory: Trajectory) -> Float[np.ndarray, "time entities 2"]:
-    """Positions until the episode ended, NaN wherever there is nothing to draw; `trajectory` holds NumPy."""
+def visible_path(task: Task, trajectory: Trajectory) -> Paths:
+    """Return positions until the episode ended, NaN wherever there is nothing to draw."""
     states, entities = trajectory.states, task.layout.entities
-    if states.position.ndim != 3 or states.position.shape[1] != entities:
-        raise ValueError(f"a picture needs one trajectory of shape (time, {entities}, 2), not {states.position.shape}")
-    drawn = states.exists[..., None] & np.isfinite(states.position).all(-1, keepdims=True)
-    return np.where(drawn, states.position, np.nan)[trajectory.alive]
+    position, exists, alive = (np.asarray(each) for each in (states.position, states.exists, trajectory.alive))
+    if position.ndim != 3 or position.shape[1] != entities:
+        raise ValueError(f"a picture needs one trajectory of shape (time, {entities}, 2), not {position.shape}")
+    drawn = exists[..., None] & np.isfinite(position).all(-1, keepdims=True)
+    return np.where(drawn, position, np.nan)[alive]
 
 
-def view(task: Task, paths: Sequence[Float[np.ndarray, "_ _ 2"]]) -> Float[np.ndarray, "2 2"]:
-    """Lower and upper corner of a square that shows all of the paths."""
+def view(task: Task, paths: Sequence[Paths]) -> Float[np.ndarray, "2 2"]:
+    """Return the lower and upper corner of a square that shows all of the paths."""
     radii = np.asarray(task.radii)[:, None]
     low = np.fmin(-REACH, np.fmin.reduce([np.fmin.reduce(p - radii, axis=(0, 1)) for p in paths]))
     high = np.fmax(REACH, np.fmax.reduce([np.fmax.reduce(p + radii, axis=(0, 1)) for p in paths]))
@@ -145,8 +145,8 @@ def view(task: Task, paths: Sequence[Float[np.ndarray, "_ _ 2"]]) -> Float[np.nd
     return np.stack([centre - half, centre + half])
 
 
-def views(task: Task, paths: Sequence[Float[np.ndarray, "_ _ 2"]]) -> list[Float[np.ndarray, "2 2"]]:
-    """A view for each of the panels of a figure: the same for all, but for those where somebody went far away."""
+def views(task: Task, paths: Sequence[Paths]) -> list[Float[np.ndarray, "2 2"]]:
+    """Return a view for each panel of a figure: the same for all, but for those where somebody went far away."""
     own = [view(task, [path]) for path in paths]
     sides = np.array([box[1, 0] - box[0, 0] for box in own])
     usual = sides <= 1.5 * np.median(sides)
@@ -155,7 +155,7 @@ def views(task: Task, paths: Sequence[Float[np.ndarray, "_ _ 2"]]) -> list[Float
 
 
 def style(axes: Axes, box: Float[np.ndarray, "2 2"]) -> None:
-    """Equal aspect, a fixed view, and a pale grid with small numbers inside it."""
+    """Give a panel equal aspect, a fixed view, and a pale grid with small numbers inside it."""
     axes.set(xlim=box[:, 0], ylim=box[:, 1], aspect="equal", axisbelow=True)
     axes.grid(color=PALE, linewidth=0.7)
     axes.tick_params(length=0, labelsize=6, labelcolor="#AAAAAA")
@@ -170,19 +170,19 @@ def style(axes: Axes, box: Float[np.ndarray, "2 2"]) -> None:
 
 
 def entity_roles(layout: Layout) -> tuple[str, ...]:
-    """The role of each entity."""
+    """Return the role of each entity."""
     pairs = zip(layout.roles, layout.slots, strict=True)
     return tuple(role for role, slots in pairs for _ in range(slots))
 
 
 def colours(layout: Layout) -> dict[str, str]:
-    """A colour for each role, the same in every picture."""
+    """Return a colour for each role, the same in every picture."""
     others = [role for role in layout.roles if role not in COLOURS]
     return COLOURS | {role: SPARE[number % len(SPARE)] for number, role in enumerate(others)}
 
 
-def role_keys(layout: Layout, paths: Sequence[Float[np.ndarray, "_ _ 2"]]) -> list[Line2D]:
-    """Legend entries of the roles that are in the picture."""
+def role_keys(layout: Layout, paths: Sequence[Paths]) -> list[Line2D]:
+    """Return legend entries of the roles that are in the picture."""
     blocks = {role: layout.block(role) for role in layout.roles}
     present = [role for role, block in blocks.items() if any(np.isfinite(p[:, block]).any() for p in paths)]
     return [_key(role, colours(layout)[role]) for role in present]
@@ -193,19 +193,10 @@ def _key(label: str, edge: str, face: str | None = None) -> Line2D:
 
 
 def add_legend(figure: Figure, keys: Sequence[Line2D], height: float, size: float = 8) -> None:
-    """One row of entries, centred at a height given as a share of the figure's, no wider than the figure."""
-    legend = figure.legend(
-        handles=keys,
-        loc="center",
-        bbox_to_anchor=(0.5, height),
-        ncols=len(keys),
-        frameon=False,
-        fontsize=size,
-        labelcolor=INK,
-        handlelength=1.6,
-        handletextpad=0.4,
-        columnspacing=1.2,
-    )
+    """Add one row of entries, centred at a height given as a share of the figure's, no wider than the figure."""
+    look: Any = {"frameon": False, "labelcolor": INK, "handlelength": 1.6, "handletextpad": 0.4, "columnspacing": 1.2}
+    place: Any = {"loc": "center", "bbox_to_anchor": (0.5, height)}
+    legend = figure.legend(handles=keys, ncols=len(keys), fontsize=size, **place, **look)
     width = legend.get_window_extent().width / figure.bbox.width
     if width > 1:
         legend.remove()

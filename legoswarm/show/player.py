@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from legoswarm.show.draw import INK, Failure, colours, entity_roles, views
+from legoswarm.show.draw import INK, Failure, Paths, colours, entity_roles, views
 from legoswarm.tasks.task import Task
 
 STYLE = """
@@ -70,11 +70,11 @@ document.documentElement.dataset.players = document.querySelectorAll(".player").
 
 def player(
     task: Task,
-    paths: Sequence[Float[np.ndarray, "_ _ 2"]],
+    paths: Sequence[Paths],
     titles: Sequence[str],
     failures: Sequence[Failure | None],
 ) -> str:
-    """A group of episodes, each (time, entities, 2) with NaN where nothing is; hidden until the page runs `SCRIPT`.
+    """Return a group of episodes as HTML, hidden until the page runs `SCRIPT`.
 
     A step takes the 0.1 s that it takes in the task. A cross marks a failure from its step on.
     """
@@ -100,8 +100,8 @@ def _corner_and_sides(box: Float[np.ndarray, "2 2"]) -> str:
     return " ".join(f"{number:.3f}" for number in (left, -top, right - left, right - left))
 
 
-def _shapes(task: Task, path: Float[np.ndarray, "time entities 2"], failure: Failure | None) -> str:
-    """What stands still where it is, trails and bodies of agents for the script to place, and the cross."""
+def _shapes(task: Task, path: Paths, failure: Failure | None) -> str:
+    """Draw what stands still where it is, trails and bodies of agents for the script to place, and the cross."""
     layout, palette = task.layout, colours(task.layout)
     still, trails, bodies = [], [], []
     for entity, (role, radius) in enumerate(zip(entity_roles(layout), task.radii, strict=True)):
@@ -125,7 +125,7 @@ def _film(path: Float[np.ndarray, "time agents 2"]) -> list[list[list[float] | N
 
 
 def _place(place: Float[np.ndarray, "2"]) -> list[float] | None:
-    """x and y as a drawing has them, with y downwards; None where nothing is."""
+    """Return x and y as a drawing has them, with y downwards; None where nothing is."""
     if not np.isfinite(place).all():
         return None
     x, y = np.round(place * (1, -1), 3) + 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import itertools
 import os
@@ -12,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -24,7 +22,7 @@ from legoswarm.fast.backend import on_cpu, over_seeds
 from legoswarm.fast.device_lock import device_lock
 from legoswarm.fast.kept import FOLDER
 from legoswarm.learn.programs import Programs
-from legoswarm.learn.train import TrainConfig, configure, make_train
+from legoswarm.learn.train import TrainConfig, TrainState, configure, make_train
 from legoswarm.policies.networks.roles import count_parameters, make_policies
 from legoswarm.policies.networks.team import decide
 from legoswarm.policies.saved.act import Swarm
@@ -35,7 +33,6 @@ from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.task import State, Task
 
 Row = dict[str, Any]
-Program = tuple[Any, Any]  # a state, and what advances it
 
 
 def bench(
@@ -46,7 +43,6 @@ def bench(
     steps: int,
     algorithm: str = "mappo",
     options: dict[str, Any] | None = None,
-    compile_apart: bool = True,
     until: float | None = None,
     worlds: int | None = None,
     forward: int | None = None,
@@ -56,18 +52,11 @@ def bench(
     command: str = "",
     keep: Callable[[dict[str, Any]], None] = lambda report: None,
 ) -> dict[str, Any]:
-    """What the command measures, with what it depends on; `keep` gets what there is so far after each row."""
-
+    """Return the rows that the command asks for, and what they depend on; `keep` gets what there is after each row."""
     options = options or {}
 
     def config(policy: str, count: int) -> TrainConfig:
         return configure("spread", policy, algorithm, agents=count, steps=steps, **options)
-
-    def mlp_like(one: TrainConfig) -> TrainConfig:
-        """Return the training of an MLP of the same width: what speeds are compared with."""
-        fields = {field.name for field in dataclasses.fields(type(one.algorithm))}
-        given = {name: value for name, value in options.items() if name in fields}
-        return configure(one.task, "mappo", algorithm, steps=steps, width=one.policy.width, **given)
 
     def measured() -> Iterator[Row]:
         if acting is not None:
@@ -79,11 +68,8 @@ def bench(
         elif until is not None:
             yield from (seconds_to_return(config(policy, agents[0]), seeds[0], until) for policy in policies)
         else:
-            groups = []
-            for count, side_by_side in itertools.product(agents, seeds):
-                group = [config(policy, count) for policy in policies]
-                groups.append((group, mlp_like(group[0]), side_by_side))
-            yield from training_speeds(groups, compile_apart)
+            for count, side_by_side, policy in itertools.product(agents, seeds, policies):
+                yield training_speed(config(policy, count), side_by_side)
 
     report: dict[str, Any] = {"command": command, "date": datetime.date.today().isoformat(), "rows": []}
     report |= provenance()
@@ -94,7 +80,7 @@ def bench(
 
 
 def format_bench(report: dict[str, Any]) -> str:
-    """The rows as a table for people."""
+    """Return the rows as a table for people."""
     names = [name for name, value in report["rows"][0].items() if not isinstance(value, list)]
 
     def cell(value: Any) -> str:
@@ -108,49 +94,25 @@ def format_bench(report: dict[str, Any]) -> str:
     return "\n".join([*body, f"{report['hardware']['device']}; jax {report['versions']['jax']}"])
 
 
-def training_speeds(groups: Sequence[tuple[list[TrainConfig], TrainConfig, int]], compile_apart: bool) -> Iterator[Row]:
-    """Groups of trainings, a reference for each, seeds: rows with the speed over that of the reference, a row too."""
-    groups = [(group if beside in group else [*group, beside], beside, seeds) for group, beside, seeds in groups]
-    ready: dict[tuple[TrainConfig, int], Program] = {}
-    if not compile_apart:
-        jobs = [(config, seeds) for group, _, seeds in groups for config in group]
-        with ThreadPoolExecutor() as pool:  # compiling leaves Python's lock alone
-            ready = dict(zip(jobs, pool.map(lambda job: prepare(*job), jobs), strict=True))
-    for group, beside, seeds in groups:
-        reference = training_speed(beside, seeds, ready.pop((beside, seeds), None))
-        for config in group:
-            same = config == beside
-            row = reference if same else training_speed(config, seeds, ready.pop((config, seeds), None))
-            yield {**row, "speed_over_mappo": row["env_steps_per_second"] / reference["env_steps_per_second"]}
-
-
-def prepare(config: TrainConfig, seeds: int) -> Program:
-    """All that happens before the first step: the initial state, and the compiled program that advances it."""
+def prepare(config: TrainConfig, seeds: int) -> tuple[TrainState, Programs]:
+    """Do all that happens before the first step: make the initial state and compile the program that advances it."""
     programs = Programs(config, range(seeds))
     state = programs.first_state()
     programs.compile(state, measuring=False)
-    return state, programs.advance
-
-
-def prepare_timed(config: TrainConfig, seeds: int) -> tuple[Program, dict[str, float]]:
-    """The same with the seconds it takes, cold and with the compilation cache."""
-    with _fresh_cache():
-        cold, _ = _timed(lambda: prepare(config, seeds))
-        jax.clear_caches()
-        cached, ready = _timed(lambda: prepare(config, seeds))
-        return ready, {"compile_cold_seconds": cold, "compile_cached_seconds": cached}
+    return state, programs
 
 
 @device_lock(alone=True)
-def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None) -> Row:
-    """One run of `config.steps` steps a seed after a short warm-up.
-
-    Unless the program is `ready`, also the seconds of preparing it, cold and with the compilation cache.
-    """
-    (state, compiled), times = prepare_timed(config, seeds) if ready is None else (ready, {})
-    state, _ = compiled(state, 2)
-    jax.block_until_ready(state)
-    seconds, _ = _timed(lambda: compiled(state, config.iterations))
+def training_speed(config: TrainConfig, seeds: int) -> Row:
+    """Time one run of `config.steps` steps a seed after a short warm-up, and its start, cold and from the caches."""
+    with _fresh_cache():
+        cold, _ = _timed(lambda: prepare(config, seeds)[0])
+        jax.clear_caches()
+        started = time.monotonic()
+        state, programs = prepare(config, seeds)
+        cached = time.monotonic() - started
+    state, _ = jax.block_until_ready(programs.advance(state, 2))
+    seconds, _ = _timed(lambda: programs.advance(state, config.iterations))
     steps = config.iterations * config.batch * seeds
     layout = config.task.layout
     parameters = count_parameters(make_policies(config.policy, layout, key=jax.random.key(0)))
@@ -165,7 +127,8 @@ def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None
         **_settings(config),
         "actor_parameters": parameters["actor"],
         "critic_parameters": parameters["critic"],
-        **times,
+        "compile_cold_seconds": cold,
+        "compile_cached_seconds": cached,
         "run_seconds": seconds,
         "env_steps_per_second": steps / seconds,
         "agent_steps_per_second": steps * layout.agents / seconds,
@@ -175,14 +138,14 @@ def training_speed(config: TrainConfig, seeds: int, ready: Program | None = None
 
 @device_lock(alone=True)
 def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int = 25, episodes: int = 200) -> Row:
-    """Wall-clock seconds, compilation included, until the mean over seeds of the primary figure reaches `target`."""
+    """Count the seconds, compilation included, until the mean over seeds of the primary figure reaches `target`."""
     started = time.monotonic()
     program = make_train(config)
     state = Programs(config, range(seeds)).first_state()
 
     @jax.jit
     def onward(state: Any, count: Any) -> Any:
-        """Some iterations and their evaluation in one program: one compilation."""
+        """Run some iterations and their evaluation in one program: one compilation."""
 
         def one(state: Any) -> Any:
             state, _ = program.advance(state, count)
@@ -218,7 +181,7 @@ def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int
 
 @device_lock(alone=True)
 def world_speed(task: Task, worlds: int, steps: int = 1000) -> Row:
-    """Environment steps per second: random actions, worlds that end reset, observations and rewards consumed."""
+    """Count environment steps per second: random actions, worlds that end reset, observations and rewards consumed."""
 
     def step(carry: Any, key: Any) -> Any:
         states, consumed = carry
@@ -262,7 +225,7 @@ def world_speed(task: Task, worlds: int, steps: int = 1000) -> Row:
 
 @device_lock(alone=True)
 def acting_time(name: str, entities: int, nearest: int = 0, calls: int = 50) -> Row:
-    """Milliseconds of `act` for one agent among `entities` others, of a role that does not act."""
+    """Time `act`, in milliseconds, for one agent among `entities` others, of a role that does not act."""
     swarm = Swarm(load_policy(name, nearest=nearest))
     roles = [swarm.controlled_roles[0], *[swarm.roles[-1]] * entities]
     positions, velocities = np.random.default_rng(0).uniform(-1, 1, (2, len(roles), swarm.file.layout.dimension))
@@ -279,7 +242,7 @@ def acting_time(name: str, entities: int, nearest: int = 0, calls: int = 50) -> 
 
 @device_lock(alone=True)
 def forward_speed(config: TrainConfig, worlds: int, calls: int = 10) -> Row:
-    """Seconds of one decision of every agent in `worlds` worlds."""
+    """Time one decision of every agent in `worlds` worlds."""
     task = config.task
     policies = on_cpu(jax.jit(lambda: make_policies(config.policy, task.layout, key=jax.random.key(0))))
     actors = {role: policy.actor for role, policy in policies.items()}
@@ -312,7 +275,7 @@ def _timed(fun: Callable[[], Any]) -> tuple[float, Any]:
 
 @contextlib.contextmanager
 def _fresh_cache() -> Iterator[None]:
-    """Empty caches for a while: of compiled programs, JAX's and this package's."""
+    """Use empty caches for a while: those of compiled programs, JAX's and this package's."""
     before, kept = jax.config.values["jax_compilation_cache_dir"], os.environ.get(FOLDER, "")
     jax.clear_caches()
     with tempfile.TemporaryDirectory() as folder:
@@ -328,7 +291,7 @@ def _fresh_cache() -> Iterator[None]:
 
 
 def _peak_megabytes() -> float:
-    """Of the device since the process began; on CPUs of the process."""
+    """Return the most memory that was used: of the device since the process began; on CPUs of the process."""
     statistics = jax.devices()[0].memory_stats()
     if statistics and "peak_bytes_in_use" in statistics:
         return statistics["peak_bytes_in_use"] / 1e6

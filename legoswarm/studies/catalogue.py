@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from legoswarm.policies.policy import POLICIES
@@ -23,38 +24,45 @@ MANY = (12, 16, 24, 32)  # far beyond
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """A table or a figure of the paper, or what lies beyond it."""
+    """Name a table or a figure of the paper, or what lies beyond it, and its parts."""
 
     about: str
     parts: Callable[[Scale], Iterable[Part]]
 
 
 def spread(method: str, agents: int, steps: float = 2e6, **task: Any) -> Training:
-    """Training on Spread at one team size."""
+    """Return a training on Spread at one team size."""
     return Training(Spread(agents=agents, **task), method, int(steps))
 
 
 def tag(method: str, steps: float = 5e6) -> Training:
-    """Training on Tag-occlusion, 3 against 2."""
+    """Return a training on Tag-occlusion, 3 against 2."""
     return Training(Tag(), method, int(steps))
 
 
 def four(scale: Scale, method: str, protocol: str = "paper") -> Training:
-    """The four-agent training that generalization, curriculum and beyond share."""
+    """Return the four-agent training that generalization, curriculum and beyond share."""
     return spread(method, scale.size(4), protocol=protocol)
 
 
-def learning_curves(agents: int) -> Callable[[Scale], Iterable[Part]]:
-    """Every method at one team size of Spread."""
+def learning_curves(scale: Scale, agents: int) -> Iterable[Part]:
+    """Train every method at one team size of Spread."""
+    return [Part(method, (spread(method, scale.size(agents)),), (evaluated(),)) for method in ALL]
 
-    def parts(scale: Scale) -> Iterable[Part]:
-        return [Part(method, (spread(method, scale.size(agents)),), (evaluated(),)) for method in ALL]
 
-    return parts
+def algorithms(scale: Scale) -> Iterable[Part]:
+    """Train two methods with another algorithm than the paper's, and LEGO with the joint encoder and four agents."""
+    for method in ("lego", "mappo"):
+        trained = dataclasses.replace(spread(method, scale.size(3)), algorithm="masac")
+        yield Part(f"{method}-masac", (trained,), (evaluated(),), f"{method} with masac")
+    joint = (("encoder", "joint"),)
+    trained = dataclasses.replace(four(scale, "lego"), algorithm="masac", options=joint, seeds=min(3, scale.seeds))
+    sizes = evaluated(agents=tuple(scale.sizes(*MIXED)))
+    yield Part("lego-joint-masac-4", (trained,), (sizes,), "lego with masac, joint encoder, trained with 4")
 
 
 def tag_parts(scale: Scale) -> Iterable[Part]:
-    """Every method, with pictures of LEGO at 1e6 and 5e6 steps and of MAPPO."""
+    """Train every method, with pictures of LEGO at 1e6 and 5e6 steps and of MAPPO."""
     for method in ALL:
         drawn = (trajectories("after 5e6 steps"),) if method in ("lego", "mappo") else ()
         yield Part(method, (tag(method),), (evaluated(), *drawn))
@@ -62,7 +70,7 @@ def tag_parts(scale: Scale) -> Iterable[Part]:
 
 
 def meetings(scale: Scale) -> Iterable[Part]:
-    """Pursuers of each of three methods against evaders of each; LEGO's early ones and those of the paper's critic."""
+    """Let pursuers of three methods meet evaders of each; add LEGO's early ones and those of the paper's critic."""
     three = ("lego", "mappo", "pic")
     for one in three:
         for other in three:
@@ -74,14 +82,14 @@ def meetings(scale: Scale) -> Iterable[Part]:
 
 
 def run_times(scale: Scale) -> Iterable[Part]:
-    """One seed, nothing else on the machine."""
+    """Train one seed of every method with nothing else on the machine."""
     for method in ALL:
         for agents in scale.sizes(3, 6):
             yield Part(f"{method}-{agents}", (dataclasses.replace(spread(method, agents), seeds=1, alone=True),))
 
 
 def team_sizes(scale: Scale) -> Iterable[Part]:
-    """Policies of four agents at every size; MAPPO and PIC, which act for one size, trained for each."""
+    """Try policies of four agents at every size; train MAPPO and PIC, which act for one size, for each."""
     sizes = scale.sizes(*FEW)
     free = evaluated(agents=sizes, changes={"limit": "none"}, label={"limit": "none"})
     yield Part("lego", (four(scale, "lego"),), (evaluated(agents=sizes), free))
@@ -93,7 +101,7 @@ def team_sizes(scale: Scale) -> Iterable[Part]:
 
 
 def curriculum(scale: Scale) -> Iterable[Part]:
-    """From scratch, the four-agent policy as it is, and a curriculum from four agents."""
+    """Compare training from scratch, the four-agent policy as it is, and a curriculum from four agents."""
     sizes = scale.sizes(6, 7, 8)
     for method in ("lego", *STEERABLE):
         yield Part(f"{method}-scl", (four(scale, method),), (evaluated(agents=sizes),), f"{method}-scl")
@@ -107,7 +115,7 @@ def curriculum(scale: Scale) -> Iterable[Part]:
 
 
 def starts(scale: Scale) -> Iterable[Part]:
-    """Trained with agents on the left, landmarks anywhere; evaluated there, on the right, and anywhere.
+    """Train with agents on the left and landmarks anywhere; evaluate there, on the right, and anywhere.
 
     The paper does not say where landmarks are; a variant has them on the agents' side, in training and evaluation.
     """
@@ -124,7 +132,7 @@ def starts(scale: Scale) -> Iterable[Part]:
 
 
 def critics(scale: Scale) -> Iterable[Part]:
-    """LEGO with the paper's critic, and the baselines that can have it with LEGO's."""
+    """Train LEGO with the paper's critic, and the baselines that can have it with LEGO's."""
     sizes = scale.sizes(*FEW)
     for agents in scale.sizes(3, 4, 6):
         trained = dataclasses.replace(spread("lego", agents), options=AS_PUBLISHED)
@@ -136,7 +144,7 @@ def critics(scale: Scale) -> Iterable[Part]:
 
 
 def beyond(scale: Scale) -> Iterable[Part]:
-    """Critics, the frame at rest, float32, large and mixed team sizes, the real mpe2."""
+    """Vary critics, the frame at rest and precision; try large and mixed team sizes, and the real mpe2."""
     sizes, mixed = evaluated(agents=scale.sizes(*FEW)), tuple(scale.sizes(*MIXED))
     more = tuple(size for size in scale.sizes(*MANY) if size not in mixed)
     all_sizes = [evaluated(agents=mixed), *([evaluated(agents=more, at_most=100)] if more else [])]
@@ -162,8 +170,8 @@ STUDIES = {
         "Fig. 1: a scene of Tag, two pursuers swapped, rotated, reflected: actions and the measured error",
         lambda scale: [Part("lego", (tag("lego"),), (symmetries(),))],
     ),
-    "spread-3": Study("Fig. A: learning curves on Spread, three agents", learning_curves(3)),
-    "spread-6": Study("Fig. B: learning curves on Spread, six agents", learning_curves(6)),
+    "spread-3": Study("Fig. A: learning curves on Spread, three agents", partial(learning_curves, agents=3)),
+    "spread-6": Study("Fig. B: learning curves on Spread, six agents", partial(learning_curves, agents=6)),
     "tag": Study("Fig. C: learning curves in Tag-occlusion, and trajectories", tag_parts),
     "head-to-head": Study("Fig. D: pursuers of one method against evaders of another", meetings),
     "run-time": Study("Table I: wall-clock for 2e6 interactions of one seed", run_times),
@@ -174,6 +182,7 @@ STUDIES = {
         "a pursuer of two stops at step 30 of 100: captures after it, kept, removed and without failure",
         lambda scale: [Part("lego", ("zoo:tag-2v1",), (agent_failure(),))],
     ),
+    "algorithms": Study("LEGO and MAPPO's MLP trained with MASAC beside MAPPO, three agents", algorithms),
     "beyond": Study(
         "what the paper does not show: critics, frames at rest, mixed and large teams, the real mpe2", beyond
     ),

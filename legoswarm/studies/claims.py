@@ -7,43 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 
-from legoswarm.studies import paper
+from legoswarm.studies import paper, rules
 from legoswarm.studies.results import Results
-from legoswarm.studies.rules import (
-    SIDES,
-    Rule,
-    above,
-    after_failure,
-    ahead,
-    both,
-    closer,
-    degrades,
-    exact,
-    faster,
-    later,
-    near_zero,
-    peaks_compare,
-    pictures,
-    ratio,
-    refused,
-    rises_and_falls,
-    steady,
-)
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decided"
 
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper and how it is decided."""
+    """Holds a sentence of the paper and how it is decided."""
 
     study: str
     text: str
-    rule: Rule
+    rule: rules.Rule
 
 
 def judge(claim: Claim, results: Results) -> tuple[str, str]:
-    """The verdict and its evidence; studies at a smaller scale than `full` decide nothing."""
+    """Return the verdict and its evidence; studies at a smaller scale than `full` decide nothing."""
     filled = results.planar_for_segnn()
     findings = claim.rule(filled)
     agree = [finding.agrees for finding in findings]
@@ -64,83 +44,83 @@ LEARNED = ("mappo", "mappo-local", "mappo-gnn", "pic")
 
 CLAIMS = (
     Claim("equivariance", "The policy is equivariant to E(2) and to permutations within a role (here: actions of nine"
-          " in ten scenes are off by less than 1e-3).", exact()),
+          " in ten scenes are off by less than 1e-3).", rules.exact()),
     Claim("spread-3", "Three agents: LEGO-MAPPO and SEGNN converge most rapidly.",
-          faster("spread-3", ("lego", "segnn"), LEARNED)),
+          rules.faster("spread-3", ("lego", "segnn"), LEARNED)),
     Claim("spread-3", "Three agents: LEGO-MAPPO achieves the highest final reward.",
-          above("spread-3", "lego", BASELINES)),
-    Claim("spread-3", "MAPPO-local improves over vanilla MAPPO.", above("spread-3", "mappo-local", ("mappo",))),
+          rules.above("spread-3", "lego", BASELINES)),
+    Claim("spread-3", "MAPPO-local improves over vanilla MAPPO.", rules.above("spread-3", "mappo-local", ("mappo",))),
     Claim("spread-3", "MAPPO-GNN performs poorly: graphs alone do not give what canonicalization gives.",
-          above("spread-3", "mappo-local", ("mappo-gnn",))),
+          rules.above("spread-3", "mappo-local", ("mappo-gnn",))),
     Claim("spread-6", "Six agents: LEGO-MAPPO converges faster than all baselines.",
-          faster("spread-6", ("lego",), BASELINES)),
+          rules.faster("spread-6", ("lego",), BASELINES)),
     Claim("spread-6", "Six agents: LEGO-MAPPO reaches substantially higher reward than all baselines (here: decided"
           " by intervals alone).",
-          above("spread-6", "lego", BASELINES)),
+          rules.above("spread-6", "lego", BASELINES)),
     Claim("spread-6", "Six agents: PIC is the strongest competitor.",
-          above("spread-6", "pic", ("mappo", "mappo-local", "mappo-gnn", "segnn"))),
+          rules.above("spread-6", "pic", ("mappo", "mappo-local", "mappo-gnn", "segnn"))),
     Claim("spread-6", "Neither canonicalization nor graphs alone match the two together.",
-          both(*(above(study, "lego", ("mappo-local", "mappo-gnn")) for study in ("spread-3", "spread-6")))),
+          rules.both(*(rules.above(s, "lego", ("mappo-local", "mappo-gnn")) for s in ("spread-3", "spread-6")))),
     Claim("tag", "LEGO-MAPPO's reward in Tag peaks near 1e6 interactions (here: 0.5e6 to 2e6) and then decreases.",
-          rises_and_falls("lego", 0.5e6, 2e6)),
+          rules.rises_and_falls("lego", 0.5e6, 2e6)),
     Claim("tag", "SEGNN follows a similar trend (here: a peak before 4e6) but reaches lower rewards.",
-          both(rises_and_falls("segnn", 0.0, 4e6), peaks_compare("lego", "segnn"))),
-    Claim("tag", "PIC improves more gradually (here: its curve peaks later than LEGO's).", later("pic", "lego")),
+          rules.both(rules.rises_and_falls("segnn", 0.0, 4e6), rules.peaks_compare("lego", "segnn"))),
+    Claim("tag", "PIC improves more gradually (here: its curve peaks later than LEGO's).", rules.later("pic", "lego")),
     Claim("tag", "The remaining baselines stay near zero (here: below a tenth of LEGO's peak).",
-          near_zero(("mappo", "mappo-local", "mappo-gnn"), "lego")),
-    Claim("tag", "At 1e6 interactions LEGO's pursuers form a barrier.", pictures),
+          rules.both(*(rules.near_zero(m, "lego") for m in ("mappo", "mappo-local", "mappo-gnn")))),
+    Claim("tag", "At 1e6 interactions LEGO's pursuers form a barrier.", rules.pictures),
     Claim("tag", "By 5e6 interactions LEGO's evaders use the obstacles (here: they are hidden more often than at 1e6).",
-          above("tag", "lego", ("lego after 1e6 steps",), "hidden_share")),
-    Claim("tag", "MAPPO shows no comparable coordination after 5e6 interactions.", pictures),
+          rules.above("tag", "lego", ("lego after 1e6 steps",), "hidden_share")),
+    Claim("tag", "MAPPO shows no comparable coordination after 5e6 interactions.", rules.pictures),
     Claim("head-to-head", "LEGO-MAPPO pursuers attain higher reward against MAPPO evaders than MAPPO's own.",
-          above("head-to-head", "lego against mappo", ("mappo against mappo",), "pursuer_return")),
+          rules.above("head-to-head", "lego against mappo", ("mappo against mappo",), "pursuer_return")),
     Claim("head-to-head", "MAPPO pursuers receive lower reward against LEGO-MAPPO evaders than against MAPPO's.",
-          above("head-to-head", "mappo against mappo", ("mappo against lego",), "pursuer_return")),
-    Claim("head-to-head", "Matches with PIC are closer than those with MAPPO.", closer("lego", "pic", "mappo")),
+          rules.above("head-to-head", "mappo against mappo", ("mappo against lego",), "pursuer_return")),
+    Claim("head-to-head", "Matches with PIC are closer than those with MAPPO.", rules.closer("lego", "pic", "mappo")),
     Claim("head-to-head", "MAPPO evaders move together; LEGO-MAPPO evaders separate (here: their distance, pursued by"
           " either).",
-          both(*(above("head-to-head", f"{m} against lego", (f"{m} against mappo",), "evader_gap")
+          rules.both(*(rules.above("head-to-head", f"{m} against lego", (f"{m} against mappo",), "evader_gap")
                  for m in ("lego", "mappo")))),
     Claim("run-time", "LEGO-MAPPO needs moderately more time than MAPPO (here: 1 to 2 times).",
-          ratio("lego", "mappo", 1.0, 2.0)),
+          rules.both(*(rules.ratio(n, "lego", "mappo", 1.0, 2.0) for n in (3, 6)))),
     Claim("run-time", "LEGO-MAPPO's time is on the scale of PIC's (here: at most twice).",
-          ratio("lego", "pic", 0.0, 2.0)),
+          rules.both(*(rules.ratio(n, "lego", "pic", 0.0, 2.0) for n in (3, 6)))),
     Claim("run-time", "SEGNN is substantially more expensive (here: at least ten times).",
-          ratio("segnn", "lego", 10.0, float("inf"))),
+          rules.both(*(rules.ratio(n, "segnn", "lego", 10.0, float("inf")) for n in (3, 6)))),
     Claim("generalization", "At 3, 5 and 6 agents the four-agent LEGO outperforms MAPPO and PIC trained for them.",
-          above("generalization", "lego", ("mappo", "pic"), where=[AT[n] for n in (3, 5, 6)])),
+          rules.above("generalization", "lego", ("mappo", "pic"), where=[AT[n] for n in (3, 5, 6)])),
     Claim("generalization", "At 2 agents MAPPO and PIC trained for it are ahead (the table).",
-          both(*(above("generalization", m, ("lego",), where=[AT[2]]) for m in ("mappo", "pic")))),
-    Claim("generalization", "MAPPO and PIC cannot be evaluated at another team size.", refused(("mappo", "pic"))),
+          rules.both(*(rules.above("generalization", m, ("lego",), where=[AT[2]]) for m in ("mappo", "pic")))),
+    Claim("generalization", "MAPPO and PIC cannot be evaluated at another team size.", rules.refused(("mappo", "pic"))),
     Claim("generalization", "The four-agent SEGNN degrades: below MAPPO trained for the size, at 2, 3, 5 and 6 agents.",
-          above("generalization", "mappo", ("segnn",), where=[AT[n] for n in (2, 3, 5, 6)])),
+          rules.above("generalization", "mappo", ("segnn",), where=[AT[n] for n in (2, 3, 5, 6)])),
     Claim("curriculum", "The curriculum gives the highest reward at 6, 7 and 8 agents.",
-          both(above("curriculum", "lego-curr", ("lego-scl", "lego", "mappo", "segnn-scl"), where=LARGE),
-               above("curriculum", "lego-curr", ("segnn-curr",), where=[AT[6]]))),
+          rules.both(rules.above("curriculum", "lego-curr", ("lego-scl", "lego", "mappo", "segnn-scl"), where=LARGE),
+               rules.above("curriculum", "lego-curr", ("segnn-curr",), where=[AT[6]]))),
     Claim("curriculum", "The four-agent policy as it is outperforms training from scratch.",
-          above("curriculum", "lego-scl", ("lego",), where=LARGE)),
+          rules.above("curriculum", "lego-scl", ("lego",), where=LARGE)),
     Claim("curriculum", "The curriculum improves SEGNN at six agents.",
-          above("curriculum", "segnn-curr", ("segnn-scl",), where=[AT[6]])),
+          rules.above("curriculum", "segnn-curr", ("segnn-scl",), where=[AT[6]])),
     Claim("ood", "LEGO-MAPPO, MAPPO-local and SEGNN do similarly on all starts (here: a loss of at most 25 %).",
-          steady(("lego", "mappo-local", "segnn"))),
+          rules.both(*(rules.steady(m) for m in ("lego", "mappo-local", "segnn")))),
     Claim("ood", "MAPPO degrades substantially on the right and anywhere (here: more than 25 %).",
-          degrades("mappo")),
+          rules.degrades("mappo")),
     Claim("ood", "MAPPO degrades substantially on the right and anywhere, landmarks on the agents' side too (here: more"
           " than 25 %; the paper does not say where they lie).",
-          degrades("mappo, landmarks too")),
+          rules.degrades("mappo, landmarks too")),
     Claim("ood", "LEGO-MAPPO achieves the highest reward for each start.",
-          above("ood", "lego", ("mappo-local", "mappo", "segnn"), where=SIDES)),
-    Claim("agent-failure", "The remaining pursuer goes on after the failure.", after_failure("kept", None)),
+          rules.above("ood", "lego", ("mappo-local", "mappo", "segnn"), where=rules.SIDES)),
+    Claim("agent-failure", "The remaining pursuer goes on after the failure.", rules.after_failure("kept", None)),
     Claim("agent-failure", "The stationary pursuer still constrains the evader: more captures than if it were removed.",
-          after_failure("kept", "removed")),
-    Claim("agent-failure", "The active pursuer goes from coordinated blocking to direct pursuit.", pictures),
+          rules.after_failure("kept", "removed")),
+    Claim("agent-failure", "The active pursuer goes from coordinated blocking to direct pursuit.", rules.pictures),
 )  # fmt: skip
 
 GOALS = (
     Claim("generalization", "LEGO is ahead of the paper's LEGO at every team size (return_2c).",
-          ahead("generalization", "lego", "return_2c", paper.GENERALIZATION["lego"], "agents")),
+          rules.ahead("generalization", "lego", "return_2c", paper.GENERALIZATION["lego"], "agents")),
     Claim("ood", "LEGO is ahead of the paper's LEGO for every start (return_2c).",
-          ahead("ood", "lego", "return_2c", paper.OOD["lego"], "start")),
+          rules.ahead("ood", "lego", "return_2c", paper.OOD["lego"], "start")),
     Claim("curriculum", "LEGO with a curriculum is ahead of the paper's (return_1c).",
-          ahead("curriculum", "lego-curr", "return_1c", paper.CURRICULUM["lego-curr"], "agents")),
+          rules.ahead("curriculum", "lego-curr", "return_1c", paper.CURRICULUM["lego-curr"], "agents")),
 )  # fmt: skip

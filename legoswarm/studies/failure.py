@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from legoswarm.configs import option
+from legoswarm.configs import check_fields, option
 from legoswarm.tasks.tag import Tag
 from legoswarm.tasks.task import State
 
@@ -27,6 +27,10 @@ class FailingTag(Tag):
 
     kind: str = option("without", "what becomes of the pursuer: without (nothing), kept or removed", among=KINDS)
     at: int = option(30, "the step at which it fails")
+
+    def __post_init__(self) -> None:
+        Tag.__post_init__(self)
+        check_fields(self)
 
     def step(self, state: State, action: Float[Array, "agents dim"]) -> State:
         """Step as Tag does, but for the pursuer that has failed."""
@@ -53,10 +57,3 @@ class FailingTag(Tag):
 
     def _failed(self, state: State) -> Bool[Array, ""]:
         return (state.time >= self.at) & (self.kind != "without")
-
-
-def failing(tag: Tag, kind: str) -> FailingTag:
-    """Return the same task with such a failure."""
-    if kind not in KINDS:
-        raise ValueError(f"a failure is one of {', '.join(KINDS)}, not {kind!r}")
-    return FailingTag(**vars(tag), kind=kind)

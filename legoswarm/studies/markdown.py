@@ -21,12 +21,13 @@ FIGURE = "return_2c"
 MARK = "<!-- legoswarm report: {} -->"
 BEGIN, END = MARK.format("begin"), MARK.format("end")  # the place of README's table; others say: begin NAME
 PLACE = re.compile(MARK.format("begin ?([a-z-]*)") + ".*?" + END, re.DOTALL)
+JOINT = " (critics of joint actions)"
 PAIRS, OWN, PAPERS, PUBLISHED = " (pair critic)", " (own critic)", " (paper's critic)", " (as published)"
 EACH, SCRATCH, FOUR, LATER = ", trained for each size", ", from scratch", ", trained with four", ", curriculum"
 
 
 class Row(NamedTuple):
-    """A method under a name that says which critic it has, and the paper's numbers, if it has any, column by column.
+    """Names a method and the critic it has, and holds the paper's numbers, if there are any, column by column.
 
     A `{}` in the study or in the label stands for the column.
     """
@@ -38,7 +39,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Methods in rows; columns are the values of a field of the results, if there is one."""
+    """Says which methods stand in rows; columns are the values of a field of the results, if there is one."""
 
     title: str
     columns: Sequence[Any]
@@ -47,6 +48,16 @@ class Table(NamedTuple):
     head: str = "{} agents"
     figure: str = FIGURE
     intervals: bool = False
+
+    @property
+    def heads(self) -> list[str]:
+        """Return the names of the columns."""
+        return [self.head.format(paper.named(str(column))) for column in self.columns]
+
+    def values(self, results: Results, row: Row) -> list[np.ndarray]:
+        """Return a row's figures, one value for each seed, column by column."""
+        places = [(column, {self.field: column} if self.field else {}) for column in self.columns]
+        return [results.values(row.study.format(c), row.label.format(c), self.figure, **at) for c, at in places]
 
 
 def _rows(study: str, labels: Mapping[str, str], printed: Mapping[str, Mapping[Any, paper.Cell]] = {}) -> list[Row]:
@@ -70,6 +81,16 @@ TABLES = {
         *_rows("spread-{}", dict.fromkeys(BASELINES, OWN)),
         *_rows("beyond", {f"{method}, critic of pairs": PAIRS for method in BASELINES if method != "pic"}),
     ], intervals=True),
+    "algorithms": Table("trained and evaluated with as many agents", (3,), [
+        *_rows("spread-{}", {"lego": PAIRS}),
+        *_rows("algorithms", {"lego with masac": JOINT}),
+        *_rows("spread-{}", {"mappo": OWN}),
+        *_rows("algorithms", {"mappo with masac": JOINT}),
+    ], intervals=True),
+    "algorithms-sizes": Table("trained with four agents", (2, 3, 4, 5, 6, 7, 8), [
+        *_rows("algorithms", {"lego with masac, joint encoder, trained with 4": JOINT + ", joint encoder"}),
+        *_rows("beyond", {"lego, trained with 4": PAIRS}),
+    ], head="{}"),
     "ood": Table("trained with agents starting on the left", ("left", "right", "uniform"),
         _rows("ood", {"lego": PAIRS, "segnn": OWN, "mappo-local": OWN, "mappo": OWN}, paper.OOD), "start", "{}"),
     "ood-landmarks": Table("trained with agents and landmarks on the left", ("left", "right", "uniform"),
@@ -119,10 +140,10 @@ def methods(results: Results, table: Table) -> str:
     """Return a table of methods and what its numbers are; a dash where nothing was run."""
     spread = table.figure == FIGURE
     digits = 1 if spread else 0
-    found = [[_values(results, table, row, column) for column in table.columns] for row in table.rows]
+    found = [table.values(results, row) for row in table.rows]
     means = [[f"{values.mean():.{digits}f}" if len(values) else "-" for values in row] for row in found]
     best = [max((text for text in column if text != "-"), key=float, default="") for column in zip(*means, strict=True)]
-    lines = [[table.title, "seeds", *(table.head.format(paper.named(str(column))) for column in table.columns)]]
+    lines = [[table.title, "seeds", *table.heads]]
     for row, values, texts in zip(table.rows, found, means, strict=True):
         shown = [f"**{text}**" if spread and text == top else text for text, top in zip(texts, best, strict=True)]
         cells = zip(shown, values, table.columns, strict=True)
@@ -144,11 +165,6 @@ def _facts(results: Results, table: Table) -> str:
     parts = [results.labelled(row.study.format(c), row.label.format(c)) for row in table.rows for c in table.columns]
     smaller = {part["scale"] for group in parts for part in group} - {"full"}
     return " ".join([*facts, *(f"This is scale {scale}: a look, not a result." for scale in sorted(smaller))])
-
-
-def _values(results: Results, table: Table, row: Row, column: Any) -> np.ndarray:
-    where = {table.field: column} if table.field else {}
-    return results.values(row.study.format(column), row.label.format(column), table.figure, **where)
 
 
 def _bracket(table: Table, row: Row, values: np.ndarray, column: Any) -> str:
@@ -179,9 +195,9 @@ def times(results: Results) -> str:
 def claims(results: Results) -> str:
     """Return the paper's claims and what the results say of each."""
     found = [(claim, judge(claim, results)[0]) for claim in CLAIMS]
-    holds, fails, unjudged = (sum(one == verdict for _, one in found) for verdict in (HOLDS, FAILS, OPEN))
+    holds, fails, undecided = (sum(one == verdict for _, one in found) for verdict in (HOLDS, FAILS, OPEN))
     rows = [[claim.text, f"**{verdict}**" if verdict == FAILS else verdict, claim.study] for claim, verdict in found]
-    facts = f"Of {len(found)} claims {holds} hold, {fails} do not hold and {unjudged} are not judged."
+    facts = f"Of {len(found)} claims {holds} hold, {fails} do not hold and {undecided} are not decided."
     return f"{facts}\n\n{_lines([['claim of the paper', 'here', 'study'], *rows])}"
 
 

@@ -39,15 +39,16 @@ RUN_TIME: dict[str, dict[int, float]] = {  # seconds; Intel Xeon Gold 5220R and 
 }
 
 # Sample efficiency: steps until the paper's MAPPO at three agents (2e6 steps), its LEGO from scratch at six (5e6).
-THRESHOLDS = {"spread-3": -43.4, "spread-6": -196.5}
+THRESHOLDS = {"spread-3": -43.4, "spread-6": -196.5, "algorithms": -43.4}
 
 
 def named(label: str) -> str:
-    """Return a label with the methods' names as the paper writes them."""
+    """Return a label with the methods' names as the paper writes them; `lego with masac` is LEGO-MASAC."""
     names = {name: POLICIES[name].label for name in POLICIES.names()}
 
     def name(word: re.Match[str]) -> str:
         method, dash, kind = word[0].rpartition("-")
         return names.get(word[0]) or names.get(method, method) + dash + kind
 
-    return re.sub(r"[a-z-]+", name, label)
+    words = re.sub(r"[a-z-]+", name, label)
+    return re.sub("(-MAPPO)? with (masac|ippo)", lambda found: f"-{found[2].upper()}", words)

@@ -29,24 +29,30 @@ class Scale:
     share: float = 1.0  # of the paper's steps, at least two iterations
     only: int | None = None  # the one team size of Spread, instead of all
     compile_fast: bool = False  # programs run for less time than it takes to optimise them
-    policy: dict[str, Any] = dataclasses.field(default_factory=dict)
-    mappo: dict[str, Any] = dataclasses.field(default_factory=dict)
+    policy: dict[str, Any] = dataclasses.field(default_factory=dict)  # options, where a policy has them
+    algorithms: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # options of each
 
     def sizes(self, *sizes: int) -> tuple[int, ...]:
-        """Team sizes of Spread at this scale."""
+        """Return the team sizes of Spread at this scale."""
         return sizes if self.only is None else (self.only,)
 
     def size(self, agents: int) -> int:
-        """One team size at this scale."""
+        """Return one team size at this scale."""
         return self.sizes(agents)[0]
 
 
 SCALES = {
     "full": Scale("full", seeds=10, episodes=1000, evaluations=50),
-    "small": Scale("small", 3, 200, 20, share=0.1, policy={"width": 32, "depth": 1}, mappo={"envs": 64}),
+    "small": Scale(
+        "small", 3, 200, 20, share=0.1, policy={"width": 32, "depth": 1},
+        algorithms={"mappo": {"envs": 64}, "masac": {"envs": 64, "updates": 2, "critic_width": 32}},
+    ),
     "tiny": Scale(
         "tiny", 1, 4, 2, share=0.0, only=3, compile_fast=True, policy={"width": 12, "depth": 1, "heads": 2},
-        mappo={"envs": 4, "epochs": 1, "minibatches": 1},
+        algorithms={
+            "mappo": {"envs": 4, "epochs": 1, "minibatches": 1},
+            "masac": {"envs": 4, "updates": 1, "samples": 4, "capacity": 8, "warmup": 4, "critic_width": 8},
+        },
     ),
 }  # fmt: skip
 
@@ -62,13 +68,14 @@ class Training:
     seeds: int | None = None  # another number than the study's
     options: tuple[tuple[str, Any], ...] = ()  # of the policy, where they differ from the defaults
     alone: bool = False  # nothing else trains on the machine meanwhile: what is timed
+    algorithm: str = "mappo"
 
     def config(self, scale: Scale, seeds: int, runs: Path) -> RunConfig:
-        """The run's configuration."""
+        """Return the run's configuration."""
         known = {field.name for field in dataclasses.fields(POLICIES[self.method])}
         smaller = {name: value for name, value in scale.policy.items() if name in known}
-        options = {**smaller, **scale.mappo, **dict(self.options)}
-        train = configure(self.task, self.method, **options)
+        options = {**smaller, **scale.algorithms.get(self.algorithm, {}), **dict(self.options)}
+        train = configure(self.task, self.method, self.algorithm, **options)
         steps = max(int(self.steps * scale.share), 2 * train.batch)
         train = dataclasses.replace(train, steps=steps)
         return RunConfig(
@@ -80,14 +87,15 @@ class Training:
         )
 
     def folder(self, scale: Scale, seeds: int) -> str:
-        """The run folder's name: readable, and different for whatever is trained differently."""
-        content = json.dumps(self.content(scale, seeds), sort_keys=True)
+        """Return the run folder's name: readable, and different for whatever is trained differently."""
+        content = self.content(scale, seeds)
         size = "v".join(str(count) for count in size_fields(self.task).values())
-        steps = self.config(scale, seeds, Path()).train.steps
-        return f"{self.task.name}-{size}-{self.method}-{steps}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+        method = self.method if self.algorithm == "mappo" else f"{self.method}-{self.algorithm}"
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return f"{self.task.name}-{size}-{method}-{content['steps']}-{digest[:8]}"
 
     def content(self, scale: Scale, seeds: int) -> dict[str, Any]:
-        """All that decides the result, as JSON."""
+        """Return all that decides the result, as JSON."""
         config = self.config(scale, seeds, Path())
         return {
             **train_json(config.train),
@@ -112,15 +120,15 @@ class Part:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods it needs, the one it is about first; what ships in the zoo is LEGO."""
+        """Return the methods it needs, the one it is about first; what ships in the zoo is LEGO."""
         return tuple("lego" if isinstance(policy, str) else policy.method for policy in self.policies)
 
     @property
     def called(self) -> str:
-        """Its name in tables and curves."""
+        """Return its name in tables and curves."""
         return self.label or self.methods[0]
 
     def content(self, scale: Scale, seeds: int) -> dict[str, Any]:
-        """All that decides what it gives, but for the code that measures."""
+        """Return all that decides what it gives, but for the code that measures."""
         trained = [p if isinstance(p, str) else p.content(scale, seeds) for p in self.policies]
         return {"policies": trained, "episodes": scale.episodes}

@@ -14,7 +14,7 @@ PAUSE = 0.2  # seconds between looks at the processes
 
 
 def side_by_side(parts: Sequence[str], words: Sequence[str], jobs: int, logs: Path) -> list[str]:
-    """`legoswarm study PART WORDS` for each part, so many at a time; the names of those that failed."""
+    """Run `legoswarm study PART WORDS` for each part, so many at a time; return the names of those that failed."""
     logs.mkdir(parents=True, exist_ok=True)
     say(f"{jobs} at a time; what they say is in {logs}/*.log")
     waiting, failed = list(parts), []
@@ -44,13 +44,13 @@ def side_by_side(parts: Sequence[str], words: Sequence[str], jobs: int, logs: Pa
 
 
 def say(text: str) -> None:
-    """A line on stderr, at once."""
+    """Write a line to stderr, at once."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 def _start(name: str, words: Sequence[str], logs: Path) -> subprocess.Popen[bytes]:
-    """A process that shares the GPU's memory, and that a Ctrl-C in the terminal does not reach on its own."""
+    """Start a process that shares the GPU's memory, and that a Ctrl-C in the terminal does not reach on its own."""
     command = [sys.executable, "-m", "legoswarm.cli", "study", name, *words]
     settings = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     with open(_log(name, logs), "wb") as log:

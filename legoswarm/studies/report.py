@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from legoswarm.evaluate.statistics import area_under_curve, deviation, steps_to, summary
+from legoswarm.evaluate import statistics
 from legoswarm.files import FileError, write_bytes
-from legoswarm.policies.policy import POLICIES
 from legoswarm.show import player
 from legoswarm.studies import paper, plots
 from legoswarm.studies.catalogue import STUDIES
 from legoswarm.studies.claims import CLAIMS, FAILS, GOALS, HOLDS, OPEN, Claim, judge
-from legoswarm.studies.failure import KINDS
-from legoswarm.studies.markdown import write_markdown
+from legoswarm.studies.markdown import TABLES, write_markdown
 from legoswarm.studies.paper import named
 from legoswarm.studies.results import Results
 from legoswarm.studies.run import make_workshop
@@ -39,16 +37,46 @@ code { font-size: 0.85em; background: #f5f5f5; padding: 0.1em 0.3em; overflow-wr
 .holds { color: #00714f; } .fails { color: #b3400a; } .open { color: #777; }
 summary { cursor: pointer; color: #555; }
 """
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>legoswarm: studies</title><style>{style}</style></head><body>
+<h1>The paper's tables and figures, repeated</h1>
+<p>{facts} Returns are return_2c (a colliding pair costs 2) unless said otherwise. LEGO is trained with the critic of
+pairs; where beyond says so, with the paper's.</p>
+<p>{contents}</p>
+<h2 id="claims">The claims of the paper</h2>
+<p>A comparison is decided when the 95 % intervals (Student's, over seeds) of the two means are disjoint. A claim holds
+if all its comparisons say so, and does not hold if one says the opposite. Where a claim has a number of ours
+(here: ...), means are compared with it.</p>
+{claims}
+<h3>Against the paper's own numbers</h3>
+{goals}
+{sections}
+<script>{script}</script></body></html>
+"""
 VERDICT_CLASSES = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}
-PRIMARY = ("return_2c", "pursuer_return", "captures_after")
-OTHERS = (
-    "return_1c", "distance", "collisions", "evader_return", "captures", "capture_share", "hidden_share", "evader_gap",
-    "survivors_captures", "capture_share_after", "frame_flips",
-)  # fmt: skip
 PLACES = ("agents", "pursuers", "evaders", "obstacles", "start", "limit", "engine", "failure")
 
 NOTHING = "&mdash;"  # in a cell
-BARS = "Means over seeds with their 95 % intervals; dots are seeds."
+CURVES = "Learning curves: means over seeds; bands are 95 % intervals of the mean."
+FIGURES: dict[str, tuple[Callable[[Results, str], bytes | None], str]] = {  # and their captions
+    **dict.fromkeys(("spread-3", "spread-6", "tag"), (plots.curves, CURVES)),
+    "algorithms": (plots.curves, f"{CURVES} Dashed: another algorithm than the paper's."),
+    "equivariance": (
+        plots.scenes,
+        "One scene and what symmetries make of it; arrows are actions, pursuers and evaders are numbered.",
+    ),
+    "head-to-head": (
+        plots.meetings,
+        "Pursuers of the first method against evaders of the second. Means over seeds with their 95 % intervals; dots "
+        "are seeds.",
+    ),
+    "agent-failure": (
+        plots.failures,
+        "Without failure, with the failed pursuer kept where it stopped, and with it removed.",
+    ),
+    "beyond": (plots.sizes, "Return against team size, divided by the square of the size."),
+}
 PATHS = "One episode each, from a hollow marker to a filled one; below, the same as animations."
 
 Pictures = dict[str, bytes]
@@ -72,7 +100,7 @@ def write_report(folder: Path, out: Path, pictures: Path | None = None, tables: 
 
 
 def make_page(results: Results) -> tuple[str, Pictures]:
-    """The page and its figures by name."""
+    """Return the page and its figures by name."""
     pictures: Pictures = {}
     sections = [_section(results, name, pictures) for name in STUDIES]
     parts = [part for name in STUDIES for part in results.study(name)]
@@ -85,40 +113,16 @@ def make_page(results: Results) -> tuple[str, Pictures]:
         if parts
         else "No study has been run yet."
     )
-    contents = " &middot; ".join(f'<a href="#{name}">{name}</a>' for name in ("claims", *STUDIES))
-    body = "\n".join(
-        [
-            "<h1>The paper's tables and figures, repeated</h1>",
-            f"<p>{_text(facts)} Returns are return_2c (a colliding pair costs 2) unless said otherwise. "
-            "LEGO is trained with the critic of pairs; where beyond says so, with the paper's.</p>",
-            f"<p>{contents}</p>",
-            _claims(results),
-            *sections,
-        ]
+    page = PAGE.format(
+        style=STYLE + player.STYLE,
+        script=player.SCRIPT,
+        facts=_text(facts),
+        contents=" &middot; ".join(f'<a href="#{name}">{name}</a>' for name in ("claims", *STUDIES)),
+        claims=_verdicts(CLAIMS, results),
+        goals=_verdicts(GOALS, results),
+        sections="\n".join(sections),
     )
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>legoswarm: studies</title><style>{STYLE}{player.STYLE}</style>"
-    )
-    script = f"<script>{player.SCRIPT}</script>"
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n{script}</body></html>\n', pictures
-
-
-def _claims(results: Results) -> str:
-    rule = (
-        "A comparison is decided when the 95 % intervals (Student's, over seeds) of the two means are disjoint. A claim"
-        " holds if all its comparisons say so, and does not hold if one says the opposite. Where a claim has a number"
-        " of ours (here: ...), means are compared with it."
-    )
-    return "\n".join(
-        [
-            '<h2 id="claims">The claims of the paper</h2>',
-            f"<p>{_text(rule)}</p>",
-            _verdicts(CLAIMS, results),
-            "<h3>Against the paper's own numbers</h3>",
-            _verdicts(GOALS, results),
-        ]
-    )
+    return page, pictures
 
 
 def _verdicts(claims: Sequence[Claim], results: Results) -> str:
@@ -131,20 +135,21 @@ def _verdicts(claims: Sequence[Claim], results: Results) -> str:
 
 
 def _section(results: Results, name: str, pictures: Pictures) -> str:
-    """One study: its figures, its tables beside the paper's, all statistics, what is missing, and the command."""
+    """Return one study: its figures, its tables beside the paper's, all statistics, what is missing, the command."""
     pieces = [f'<h2 id="{name}">{name}</h2>', f"<p>{_text(STUDIES[name].about)}</p>"]
     parts = results.study(name)
     if not parts:
         return "\n".join([*pieces, "<p class='open'>not run yet</p>"])
-    if drawn := _figure(results, name):
-        pictures[name], caption = drawn
-        pieces.append(_image(pictures[name], name, caption))
-    if records := _trajectories(results, name):
+    draw, caption = FIGURES.get(name, (None, ""))
+    if draw is not None and (drawn := draw(results, name)):
+        pictures[name] = drawn
+        pieces.append(_image(drawn, name, caption))
+    if episodes := plots.trajectories(results, name):
         title = f"{name}-trajectories"
-        pictures[title] = plots.trajectories(records)
-        pieces += [_image(pictures[title], title, PATHS), plots.animations(records)]
+        pictures[title], moving = episodes
+        pieces += [_image(pictures[title], title, PATHS), moving]
     if name in SPECIAL:
-        pieces.append(SPECIAL[name](results))
+        pieces.append(SPECIAL[name](results, name))
     if rows := _statistics(results, name):
         pieces.append(f"<details><summary>all statistics</summary>{_table(*rows)}</details>")
     if missing := _missing(results, name):
@@ -155,76 +160,29 @@ def _section(results: Results, name: str, pictures: Pictures) -> str:
 
 
 def _missing(results: Results, study: str) -> list[str]:
-    """The parts of a study, at the scale at which it was run, that are not there."""
+    """Return the parts of a study, at the scale at which it was run, that are not there."""
     done = results.parts[study]
     scale = next(iter(done.values()))["scale"]
     return [part.name for part in make_workshop(scale).parts(study) if part.name not in done]
 
 
-def _figure(results: Results, name: str) -> tuple[bytes, str] | None:
-    """The figure of a study, if it has one, and its caption."""
-    caption, data = "", None
-    if name in ("spread-3", "spread-6", "tag"):
-        data = plots.curves(results, name)
-        caption = "Learning curves: means over seeds; bands are 95 % intervals of the mean."
-    elif name == "equivariance":
-        data = plots.scenes(results.study(name)[0])
-        caption = "One scene and what symmetries make of it; arrows are actions, pursuers and evaders are numbered."
-    elif name == "head-to-head":
-        labels = [part["label"] for part in results.study(name)]
-        entries = [(named(label), results.values(name, label, "pursuer_return")) for label in labels]
-        data = plots.bars(entries, "a pursuer's return")
-        caption = f"Pursuers of the first method against evaders of the second. {BARS}"
-    elif name == "agent-failure":
-        entries = [(kind, results.values(name, "lego", "captures_after", failure=kind)) for kind in KINDS]
-        data = plots.bars(entries, "touching pair-steps after step 30")
-        caption = "Without failure, with the failed pursuer kept where it stopped, and with it removed."
-    elif name == "beyond":
-        data = plots.sizes(results, name)
-        caption = "Return against team size, divided by the square of the size."
-    return None if data is None else (data, caption)
-
-
-def _trajectories(results: Results, name: str) -> list[dict[str, Any]]:
-    return [
-        {**record, "title": f"{named(part['label'])} {record['title']}".strip()}
-        for part in results.study(name)
-        for record in part.get("trajectories", ())
-    ]
-
-
-def _beside(
-    study: str, column: str, table: Mapping[str, Mapping[Any, paper.Cell]], figure: str
-) -> Callable[[Results], str]:
-    """A table of the paper with this implementation's figures above the paper's."""
-
-    def show(results: Results) -> str:
-        places = list(dict.fromkeys([*next(iter(table.values())), *_found(results, study, column)]))
-        places = sorted(places) if column == "agents" else places
-        labels = [*table, *(label for label in _labels(results, study) if label not in table)]
+def _beside(results: Results, study: str) -> str:
+    """Return a study's tables of this implementation's returns, counted in both ways, above the paper's."""
+    pieces = []
+    tables = [table for name, table in TABLES.items() if name.startswith(study)]
+    for table in [table._replace(figure=figure) for table in tables for figure in ("return_2c", "return_1c")]:
+        note = f"{table.figure}, {table.title}: mean ± standard deviation over seeds; below, in grey, the paper's."
         rows = []
-        for label in labels:
-            cells = []
-            for place in places:
-                values = results.values(study, label, figure, **{column: place})
-                printed = table.get(label, {}).get(place)
-                cells.append(f"{_spread(values)}<br><span class='paper'>{_cell(printed)}</span>")
-            rows.append([_text(named(label)), *cells])
-        note = f"{figure}: mean ± standard deviation over seeds; below, in grey, the paper's."
-        head = [f"{place} agents" if column == "agents" else str(place) for place in places]
-        return f"<p>{_text(note)}</p>" + _table(["", *head], rows)
-
-    return show
+        for row in table.rows:
+            cells = zip(map(_spread, table.values(results, row)), map(row.printed.get, table.columns), strict=True)
+            rows.append([_text(row.name), *(f"{ours}<br><span class='paper'>{_cell(p)}</span>" for ours, p in cells)])
+        pieces += [f"<p>{_text(note)}</p>", _table(["", *table.heads], rows)]
+    return "".join(pieces)
 
 
-def _both_returns(study: str, column: str, table: Mapping[str, Mapping[Any, paper.Cell]]) -> Callable[[Results], str]:
-    tables = [_beside(study, column, table, figure) for figure in ("return_2c", "return_1c")]
-    return lambda results: "".join(show(results) for show in tables)
-
-
-def _times(results: Results) -> str:
+def _times(results: Results, study: str) -> str:
     rows = []
-    for part in results.study("run-time"):
+    for part in results.study(study):
         agents = part["content"]["policies"][0]["task"]["agents"]
         printed = paper.RUN_TIME.get(part["label"], {}).get(agents)
         steady = part["steps"] / part["steps_per_second"]
@@ -235,37 +193,30 @@ def _times(results: Results) -> str:
     return _table(head, rows)
 
 
-def _efficiency(study: str) -> Callable[[Results], str]:
-    """Area under the curve and steps to a threshold."""
-
-    def show(results: Results) -> str:
-        threshold, rows = paper.THRESHOLDS[study], []
-        for label in _labels(results, study):
-            curve = results.curve(study, label)
-            if curve is None:
-                continue
-            heights, reached = area_under_curve(*curve), steps_to(*curve, threshold)
-            share = np.isfinite(reached)
+def _efficiency(results: Results, study: str) -> str:
+    """Return a table of the area under the learning curve and the steps to a threshold."""
+    threshold, rows = paper.THRESHOLDS[study], []
+    for label in [part["label"] for part in results.study(study)]:
+        if curve := results.curve(study, label):
+            reached = statistics.steps_to(*curve, threshold)
             median = f"{np.median(reached):,.0f}" if np.isfinite(np.median(reached)) else "never"
-            rows.append([_text(named(label)), _spread(heights), median,
-                         f"{share.sum()} of {len(share)}"])  # fmt: skip
-        return _table(["", "mean height of the curve", f"steps to {threshold} (median)", "seeds that get there"], rows)
-
-    return show
+            share = f"{np.isfinite(reached).sum()} of {len(reached)}"
+            rows.append([_text(named(label)), _spread(statistics.area_under_curve(*curve)), median, share])
+    return _table(["", "mean height of the curve", f"steps to {threshold} (median)", "seeds that get there"], rows)
 
 
-def _errors(results: Results) -> str:
-    table = results.study("equivariance")[0]["errors"]
+def _errors(results: Results, study: str) -> str:
+    table = results.study(study)[0]["errors"]
     rows = [[_text(name), f"{error['quantile']:.1e}", f"{error['largest']:.1e}"] for name, error in table.items()]
     return _table(["largest error of an action in a scene", "90 % of scenes below", "largest of all scenes"], rows)
 
 
-def _failures(results: Results) -> str:
-    """What is left of the captures; the standard error over episodes, as there is one policy."""
+def _failures(results: Results, study: str) -> str:
+    """Return what is left of the captures, with the standard error over episodes, as there is one policy."""
     names = ("captures_after", "survivors_captures", "capture_share_after")
     rows = [
         [_text(row["failure"]), *(f"{row[name]:.2f} ± {row[f'{name}_se']:.2f}" for name in names)]
-        for part in results.study("agent-failure")
+        for part in results.study(study)
         for row in part["rows"]
     ]
     note = "After the failure, mean ± standard error over episodes:"
@@ -273,20 +224,17 @@ def _failures(results: Results) -> str:
     return f"<p>{_text(note)}</p>" + _table(head, rows)
 
 
-SPECIAL: dict[str, Callable[[Results], str]] = {
+SPECIAL: dict[str, Callable[[Results, str], str]] = {
     "equivariance": _errors,
-    "spread-3": _efficiency("spread-3"),
-    "spread-6": _efficiency("spread-6"),
+    **dict.fromkeys(paper.THRESHOLDS, _efficiency),
     "run-time": _times,
-    "generalization": _both_returns("generalization", "agents", paper.GENERALIZATION),
-    "curriculum": _both_returns("curriculum", "agents", paper.CURRICULUM),
-    "ood": _both_returns("ood", "start", paper.OOD),
+    **dict.fromkeys(("generalization", "curriculum", "ood"), _beside),
     "agent-failure": _failures,
 }
 
 
 def _statistics(results: Results, study: str) -> tuple[list[str], list[list[str]]] | None:
-    """Every figure of every part at every place."""
+    """Return every figure of every part at every place."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for part in results.study(study):
         for row in part.get("rows", ()):
@@ -294,46 +242,31 @@ def _statistics(results: Results, study: str) -> tuple[list[str], list[list[str]
     if not groups:
         return None
     rows = list(groups.values())
-    primary = next(name for name in PRIMARY if name in rows[0][0])
-    others = [name for name in OTHERS if name in rows[0][0]]
+    primary, *others = [name for name in rows[0][0] if f"{name}_se" in rows[0][0]]  # as the evaluator orders them
     used = [at for at in range(len(PLACES)) if any(key[at + 1] is not None for key in groups)]
     head = ["", *(PLACES[at] for at in used), "seeds", "episodes", f"{primary}: mean ± sd", "95 % interval",
             "interquartile mean", "its 95 % interval", "worst seed", *others]  # fmt: skip
     table = []
     for key, members in groups.items():
-        values = [row[primary] for row in members if row[primary] is not None]
-        if not values:
+        values = np.array([row[primary] for row in members if row[primary] is not None], float)
+        if not len(values):
             continue
-        s = summary(values)
         means = [np.mean([row[name] for row in members if row.get(name) is not None] or [np.nan]) for name in others]
         table.append([
-            _text(named(key[0])), *("" if key[at + 1] is None else _text(key[at + 1]) for at in used), str(s["seeds"]),
-            str(members[0]["episodes"]), _spread(np.array(values), 2), _range(s["interval"]),
-            f"{s['iqm']:.2f}", _range(s["iqm_interval"]), f"{s['worst']:.2f}", *(f"{mean:.2f}" for mean in means),
+            _text(named(key[0])), *("" if key[at + 1] is None else _text(key[at + 1]) for at in used), str(len(values)),
+            str(members[0]["episodes"]), _spread(values, 2), _range(statistics.mean_interval(values)),
+            f"{statistics.interquartile_mean(values):.2f}", _range(statistics.iqm_interval(values)),
+            f"{values.min():.2f}", *(f"{mean:.2f}" for mean in means),
         ])  # fmt: skip
     return head, table
 
 
-def _labels(results: Results, study: str) -> list[str]:
-    """The labels of a study: methods in the order of the paper, then others."""
-    labels = dict.fromkeys(part["label"] for part in results.study(study))
-    return [
-        *(name for name in POLICIES.names() if name in labels),
-        *(name for name in labels if name not in POLICIES.names()),
-    ]
-
-
-def _found(results: Results, study: str, column: str) -> list[Any]:
-    rows = [row for part in results.study(study) for row in part.get("rows", ())]
-    return list(dict.fromkeys(row[column] for row in rows))
-
-
 def _spread(values: np.ndarray, digits: int = 1) -> str:
-    """Mean and standard deviation; one value has none."""
+    """Return mean and standard deviation; one value has none."""
     if not len(values):
         return NOTHING
     mean = f"{values.mean():.{digits}f}"
-    return f"{mean} ± {deviation(values):.{digits}f}" if len(values) > 1 else mean
+    return f"{mean} ± {statistics.deviation(values):.{digits}f}" if len(values) > 1 else mean
 
 
 def _cell(printed: paper.Cell | None) -> str:
@@ -345,7 +278,7 @@ def _range(interval: tuple[float, float]) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
-    """An HTML table; cells are HTML already."""
+    """Return an HTML table; cells are HTML already."""
     top = "".join(f"<th>{_text(cell)}</th>" for cell in head)
     lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
     return f'<div class="table"><table class="{kind}"><tr>{top}</tr>\n{lines}</table></div>'

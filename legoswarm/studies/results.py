@@ -14,13 +14,13 @@ VARIANTS = ("limit", "engine")  # fields of rows that a question must name to ge
 
 
 def part_file(out: Path, study: str, part: str) -> Path:
-    """Where a part's result lies."""
+    """Return where a part's result lies."""
     return out / study / f"{part}.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """All parts that are done, by study and name."""
+    """Holds all parts that are done, by study and name."""
 
     parts: dict[str, dict[str, dict[str, Any]]]
 
@@ -36,36 +36,36 @@ class Results:
         return Results(parts)
 
     def study(self, name: str) -> list[dict[str, Any]]:
-        """A study's parts."""
+        """Return a study's parts."""
         return list(self.parts.get(name, {}).values())
 
     def labelled(self, study: str, label: str) -> list[dict[str, Any]]:
-        """The parts of a study with a label."""
+        """Return the parts of a study with a label."""
         return [part for part in self.study(study) if part["label"] == label]
 
     def planar_for_segnn(self) -> Results:
-        """The same, with the planar form of SEGNN under its name in studies where SEGNN itself was not run."""
+        """Return the same, with the planar form of SEGNN under its name in studies where SEGNN itself was not run."""
 
         def renamed(name: str) -> str:
             return name.replace("segnn-planar", "segnn")
 
         parts = {}
         for study, members in self.parts.items():
-            labels = {part["label"] for part in members.values()}
-            itself = any(label.startswith("segnn") and "planar" not in label for label in labels)
+            labels = [part["label"] for part in members.values() if part["label"].startswith("segnn")]
+            itself = any("planar" not in label for label in labels)
             stand_in = {renamed(name): {**part, "label": renamed(part["label"])} for name, part in members.items()}
             parts[study] = members if itself else stand_in
         return Results(parts)
 
     def values(self, study: str, label: str, figure: str, **where: Any) -> np.ndarray:
-        """A figure, one value for each seed: of the rows of the parts of a label that say what `where` says."""
+        """Return a figure, one value for each seed, of a label's rows that say what `where` says."""
         where = {**dict.fromkeys(VARIANTS), **where}
         rows = [row for part in self.labelled(study, label) for row in part.get("rows", ())]
         fits = [row for row in rows if all(row.get(name) == value for name, value in where.items())]
         return np.array([row[figure] for row in fits if row.get(figure) is not None], float)
 
     def curve(self, study: str, label: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """Steps and values (points, seeds) of a learning curve, without seeds that have a point that is no number."""
+        """Return steps and values (points, seeds) of a learning curve, without seeds that lack a number at a point."""
         for part in self.labelled(study, label):
             if part.get("curve", {}).get("steps"):
                 values = np.array(part["curve"]["values"], float)

@@ -7,14 +7,15 @@ which the claim's text then gives, compare means with it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
 from legoswarm.evaluate.statistics import area_under_curve, mean_interval
+from legoswarm.layout import Layout
 from legoswarm.policies.policy import POLICIES, check_team
-from legoswarm.scene import Layout
 from legoswarm.studies import paper
 from legoswarm.studies.results import Results
 
@@ -30,18 +31,38 @@ class Finding:
     missing: tuple[str, ...] = ()
 
 
-def not_run(*names: str) -> Finding:
-    """What a comparison says that lacks a side."""
-    return Finding(None, "", names)
+Rule = Callable[[Results], list[Finding]]
+Words = ParamSpec("Words")
 
 
-Rule = Callable[[Results], Sequence[Finding]]
+class NotRun(Exception):
+    """Names what a comparison lacks."""
+
+
+def rule(find: Callable[Concatenate[Results, Words], Iterable[Finding]]) -> Callable[Words, Rule]:
+    """Let a function of results and of a claim's words take the words first, and the results when it is asked.
+
+    Where something was not run, the rule finds that alone.
+    """
+
+    @functools.wraps(find)
+    def made(*words: Words.args, **named: Words.kwargs) -> Rule:
+        def ask(results: Results) -> list[Finding]:
+            try:
+                return list(find(results, *words, **named))
+            except NotRun as missing:
+                return [Finding(None, "", missing.args)]
+
+        return ask
+
+    return made
 
 
 def compared(above: np.ndarray, below: np.ndarray, names: tuple[str, str]) -> Finding:
-    """Whether one mean over seeds is above another."""
+    """Tell whether one mean over seeds is above another."""
     if not len(above) or not len(below):
-        return not_run(*(name for name, values in zip(names, (above, below), strict=True) if not len(values)))
+        missing = tuple(name for name, values in zip(names, (above, below), strict=True) if not len(values))
+        return Finding(None, "", missing)
     (low, high), (low_below, high_below) = mean_interval(above), mean_interval(below)
     text = f"{names[0]} {_words(above)} against {names[1]} {_words(below)}"
     return Finding(True if low > high_below else False if high < low_below else None, text)
@@ -54,249 +75,179 @@ def _words(values: np.ndarray) -> str:
     return f"{mean:.{digits}f} {spread}"
 
 
+@rule
 def above(
-    study: str, one: str, others: Sequence[str], figure: str = "return_2c", where: Sequence[dict[str, Any]] = ({},)
-) -> Rule:
-    """`one` is above each of the others, everywhere."""
-
-    def rule(results: Results) -> list[Finding]:
-        findings = []
-        for place in where:
-            at = "".join(f" at {name} {value}" for name, value in place.items())
-            first = results.values(study, one, figure, **place)
-            for other in others:
-                second = results.values(study, other, figure, **place)
-                findings.append(compared(first, second, (one + at, other)))
-        return findings
-
-    return rule
+    results: Results,
+    study: str,
+    one: str,
+    others: Sequence[str],
+    figure: str = "return_2c",
+    where: Sequence[dict[str, Any]] = ({},),
+) -> Iterator[Finding]:
+    """Find whether `one` is above each of the others, everywhere."""
+    for place in where:
+        at = "".join(f" at {name} {value}" for name, value in place.items())
+        first = results.values(study, one, figure, **place)
+        for other in others:
+            yield compared(first, results.values(study, other, figure, **place), (one + at, other))
 
 
-def faster(study: str, ones: Sequence[str], others: Sequence[str]) -> Rule:
-    """The mean height of the learning curve is above that of each of the others."""
-
-    def heights(results: Results, label: str) -> np.ndarray:
-        curve = results.curve(study, label)
-        return np.zeros(0) if curve is None else area_under_curve(*curve)
-
-    def rule(results: Results) -> list[Finding]:
-        pairs = [(one, other) for one in ones for other in others if one != other]
-        return [compared(heights(results, a), heights(results, b), (f"curve of {a}", b)) for a, b in pairs]
-
-    return rule
+@rule
+def faster(results: Results, study: str, ones: Sequence[str], others: Sequence[str]) -> Iterator[Finding]:
+    """Find whether the mean height of the learning curve is above that of each of the others."""
+    curves = {label: results.curve(study, label) for label in (*ones, *others)}
+    heights = {label: np.zeros(0) if curve is None else area_under_curve(*curve) for label, curve in curves.items()}
+    for one in ones:
+        for other in others:
+            if one != other:
+                yield compared(heights[one], heights[other], (f"curve of {one}", other))
 
 
-def peak(results: Results, label: str) -> tuple[float, np.ndarray, np.ndarray] | None:
-    """Where the mean learning curve in Tag is highest, the seeds' values there, and those at the end."""
+def peak(results: Results, label: str) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return where the mean learning curve in Tag is highest, the seeds' values there, and those at the end."""
     curve = results.curve("tag", label)
     if curve is None or len(curve[0]) < 3:
-        return None
+        raise NotRun(label)
     steps, values = curve
     at = int(values.mean(1).argmax())
     return float(steps[at]), values[at], values[-1]
 
 
-def rises_and_falls(label: str, low: float, high: float) -> Rule:
-    """The curve has its peak between two numbers of steps and ends below it."""
-
-    def rule(results: Results) -> list[Finding]:
-        found = peak(results, label)
-        if found is None:
-            return [not_run(label)]
-        steps, top, end = found
-        place = Finding(low <= steps <= high, f"{label} peaks at {steps:.2g} steps")
-        return [place, compared(top, end, (f"{label} at its peak", "at the end"))]
-
-    return rule
+@rule
+def rises_and_falls(results: Results, label: str, low: float, high: float) -> Iterator[Finding]:
+    """Find whether the curve has its peak between two numbers of steps and ends below it."""
+    steps, top, end = peak(results, label)
+    yield Finding(low <= steps <= high, f"{label} peaks at {steps:.2g} steps")
+    yield compared(top, end, (f"{label} at its peak", "at the end"))
 
 
-def peaks_compare(higher: str, lower: str) -> Rule:
-    """The peak of one curve is above that of another."""
-
-    def rule(results: Results) -> list[Finding]:
-        tops = [found[1] if (found := peak(results, label)) else np.zeros(0) for label in (higher, lower)]
-        return [compared(tops[0], tops[1], (f"peak of {higher}", lower))]
-
-    return rule
+@rule
+def peaks_compare(results: Results, higher: str, lower: str) -> Iterator[Finding]:
+    """Find whether the peak of one curve is above that of another."""
+    yield compared(peak(results, higher)[1], peak(results, lower)[1], (f"peak of {higher}", lower))
 
 
-def later(label: str, than: str) -> Rule:
-    """The curve of one method peaks after that of another."""
-
-    def rule(results: Results) -> list[Finding]:
-        one, other = peak(results, label), peak(results, than)
-        if one is None or other is None:
-            return [not_run(label if one is None else than)]
-        agrees = None if one[0] == other[0] else one[0] > other[0]
-        return [Finding(agrees, f"{label} peaks at {one[0]:.2g} steps, {than} at {other[0]:.2g}")]
-
-    return rule
+@rule
+def later(results: Results, label: str, than: str) -> Iterator[Finding]:
+    """Find whether the curve of one method peaks after that of another."""
+    one, other = peak(results, label)[0], peak(results, than)[0]
+    agrees = None if one == other else one > other
+    yield Finding(agrees, f"{label} peaks at {one:.2g} steps, {than} at {other:.2g}")
 
 
-def near_zero(labels: Sequence[str], than: str, share: float = 0.1) -> Rule:
-    """The pursuers' mean return stays below a share of another method's peak."""
-
-    def rule(results: Results) -> list[Finding]:
-        top, findings = peak(results, than), []
-        for label in labels:
-            own = peak(results, label)
-            if top is None or own is None:
-                findings.append(not_run(than if top is None else label))
-                continue
-            most, limit = own[1].mean(), share * top[1].mean()
-            text = f"{label} is at most {most:.1f}, {share:.0%} of {than}'s peak is {limit:.1f}"
-            findings.append(Finding(bool(most < limit), text))
-        return findings
-
-    return rule
+@rule
+def near_zero(results: Results, label: str, than: str, share: float = 0.1) -> Iterator[Finding]:
+    """Find whether the pursuers' mean return stays below a share of another method's peak."""
+    limit, most = share * peak(results, than)[1].mean(), peak(results, label)[1].mean()
+    text = f"{label} is at most {most:.1f}, {share:.0%} of {than}'s peak is {limit:.1f}"
+    yield Finding(bool(most < limit), text)
 
 
-def closer(one: str, near: str, far: str) -> Rule:
-    """What a method gains as pursuers and as evaders is less against `near` than against `far`."""
+@rule
+def closer(results: Results, one: str, near: str, far: str) -> Iterator[Finding]:
+    """Find whether what a method gains as pursuers and as evaders is less against `near` than against `far`."""
 
-    def gain(results: Results, other: str) -> np.ndarray:
-        sides = [results.values("head-to-head", f"{a} against {b}", "pursuer_return") for a, b in _both(one, other)]
+    def gain(other: str) -> np.ndarray:
+        meetings = (f"{one} against {other}", f"{other} against {one}")
+        sides = [results.values("head-to-head", meeting, "pursuer_return") for meeting in meetings]
         count = min(map(len, sides))
         return sides[0][:count] - sides[1][:count]
 
-    def rule(results: Results) -> list[Finding]:
-        return [compared(gain(results, far), gain(results, near), (f"{one}'s gain against {far}", near))]
-
-    return rule
-
-
-def _both(one: str, other: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    return (one, other), (other, one)
+    yield compared(gain(far), gain(near), (f"{one}'s gain against {far}", near))
 
 
 def seconds(results: Results, method: str, agents: int) -> float | None:
-    """The wall-clock of a training in the run-time study, without compilation."""
+    """Return the wall-clock of a training in the run-time study, without compilation."""
     part = results.parts.get("run-time", {}).get(f"{method}-{agents}")
     return None if part is None else part["steps"] / part["steps_per_second"]
 
 
-def ratio(method: str, to: str, low: float, high: float) -> Rule:
-    """A method's training takes between `low` and `high` times that of another."""
-
-    def rule(results: Results) -> list[Finding]:
-        findings = []
-        for agents in (3, 6):
-            one, other = seconds(results, method, agents), seconds(results, to, agents)
-            if one is None or other is None:
-                findings.append(not_run(f"{method if one is None else to} with {agents} agents"))
-                continue
-            text = f"{agents} agents: {method} {one:.0f} s, {to} {other:.0f} s, ratio {one / other:.2f}"
-            findings.append(Finding(low <= one / other <= high, text))
-        return findings
-
-    return rule
+@rule
+def ratio(results: Results, agents: int, method: str, to: str, low: float, high: float) -> Iterator[Finding]:
+    """Find whether a method's training takes between `low` and `high` times that of another."""
+    one, other = seconds(results, method, agents), seconds(results, to, agents)
+    if one is None or other is None:
+        raise NotRun(f"{method if one is None else to} with {agents} agents")
+    text = f"{agents} agents: {method} {one:.0f} s, {to} {other:.0f} s, ratio {one / other:.2f}"
+    yield Finding(low <= one / other <= high, text)
 
 
-def losses(results: Results, label: str) -> list[float] | None:
-    """How much worse returns are on the right and anywhere than on the left, as shares of the latter."""
+def losses(results: Results, label: str) -> list[float]:
+    """Return how much worse returns are on the right and anywhere than on the left, as shares of the latter."""
     left, *others = (results.values("ood", label, "return_2c", **side) for side in SIDES)
     if not all(map(len, (left, *others))):
-        return None
+        raise NotRun(label)
     return [float((left.mean() - other.mean()) / abs(left.mean())) for other in others]
 
 
-def steady(labels: Sequence[str], most: float = 0.25) -> Rule:
-    """Returns on the right and anywhere are no more than a share worse than on the left."""
-
-    def rule(results: Results) -> list[Finding]:
-        found = [(label, losses(results, label)) for label in labels]
-        return [
-            not_run(label) if loss is None else Finding(max(loss) <= most, f"{label} loses at most {max(*loss, 0):.0%}")
-            for label, loss in found
-        ]
-
-    return rule
+@rule
+def steady(results: Results, label: str, most: float = 0.25) -> Iterator[Finding]:
+    """Find whether returns on the right and anywhere are no more than a share worse than on the left."""
+    loss = max(losses(results, label))
+    yield Finding(loss <= most, f"{label} loses at most {max(loss, 0):.0%}")
 
 
-def degrades(label: str, least: float = 0.25) -> Rule:
-    """Returns on the right and anywhere are both more than a share worse than on the left."""
-
-    def rule(results: Results) -> list[Finding]:
-        loss = losses(results, label)
-        if loss is None:
-            return [not_run(label)]
-        return [Finding(min(loss) > least, f"{label} loses {loss[0]:.0%} on the right, {loss[1]:.0%} anywhere")]
-
-    return rule
+@rule
+def degrades(results: Results, label: str, least: float = 0.25) -> Iterator[Finding]:
+    """Find whether returns on the right and anywhere are both more than a share worse than on the left."""
+    right, anywhere = losses(results, label)
+    yield Finding(min(right, anywhere) > least, f"{label} loses {right:.0%} on the right, {anywhere:.0%} anywhere")
 
 
-def exact(tolerance: float = 1e-3) -> Rule:
-    """The actions of nine in ten scenes follow every symmetry to rounding."""
-
-    def rule(results: Results) -> list[Finding]:
-        errors = [part["errors"] for part in results.study("equivariance")]
-        table = errors[0] if errors else {}
-        return [
-            Finding(e["quantile"] < tolerance, f"{name}: 90 % below {e['quantile']:.1e}") for name, e in table.items()
-        ] or [not_run("lego")]
-
-    return rule
+@rule
+def exact(results: Results, tolerance: float = 1e-3) -> Iterator[Finding]:
+    """Find whether the actions of nine in ten scenes follow every symmetry to rounding."""
+    if not (parts := results.study("equivariance")):
+        raise NotRun("lego")
+    for name, error in parts[0]["errors"].items():
+        yield Finding(error["quantile"] < tolerance, f"{name}: 90 % below {error['quantile']:.1e}")
 
 
-def after_failure(one: str, other: str | None) -> Rule:
-    """Captures of the pursuer that is left, with one kind of failure, are above those with another (None: above 0)."""
-
-    def around(results: Results, kind: str) -> tuple[float, float] | None:
-        rows = [row for part in results.study("agent-failure") for row in part["rows"] if row["failure"] == kind]
-        return (rows[0]["survivors_captures"], 1.96 * rows[0]["survivors_captures_se"]) if rows else None
-
-    def rule(results: Results) -> list[Finding]:
-        first = around(results, one)
-        second = (0.0, 0.0) if other is None else around(results, other)
-        if first is None or second is None:
-            return [not_run("lego")]
-        gap, half = first[0] - second[0], first[1] + second[1]
-        text = f"{one} {first[0]:.2f} +- {first[1]:.2f}, {other or 'none'} {second[0]:.2f} +- {second[1]:.2f}"
-        return [Finding(gap > 0 if abs(gap) > half else None, f"captures after the failure: {text}")]
-
-    return rule
+@rule
+def after_failure(results: Results, one: str, other: str | None) -> Iterator[Finding]:
+    """Find whether the pursuer that is left captures more with one kind of failure than with another (None: than 0)."""
+    rows = {row["failure"]: row for part in results.study("agent-failure") for row in part["rows"]}
+    around = {kind: (row["survivors_captures"], 1.96 * row["survivors_captures_se"]) for kind, row in rows.items()}
+    around[None] = 0.0, 0.0
+    if not {one, other} <= set(around):
+        raise NotRun("lego")
+    (first, half), (second, other_half) = around[one], around[other]
+    text = f"{one} {first:.2f} +- {half:.2f}, {other or 'none'} {second:.2f} +- {other_half:.2f}"
+    agrees = first > second if abs(first - second) > half + other_half else None
+    yield Finding(agrees, f"captures after the failure: {text}")
 
 
-def refused(methods: Sequence[str]) -> Rule:
-    """The policies refuse another team size."""
-
-    def rule(results: Results) -> list[Finding]:
-        findings = []
-        for method in methods:
-            try:
-                check_team(
-                    POLICIES[method], Layout(("agent", "landmark"), (4, 4)), Layout(("agent", "landmark"), (3, 3))
-                )
-                findings.append(Finding(False, f"{method} acts for another team"))
-            except ValueError as error:
-                findings.append(Finding(True, str(error)))
-        return findings
-
-    return rule
+@rule
+def refused(results: Results, methods: Sequence[str]) -> Iterator[Finding]:
+    """Find whether the policies refuse another team size."""
+    trained, other = (Layout(("agent", "landmark"), (count, count)) for count in (4, 3))
+    for method in methods:
+        try:
+            check_team(POLICIES[method], trained, other)
+            yield Finding(False, f"{method} acts for another team")
+        except ValueError as error:
+            yield Finding(True, str(error))
 
 
 def pictures(results: Results) -> list[Finding]:
-    """A matter of looking at trajectories."""
+    """Leave a claim to who looks at trajectories."""
     return [Finding(None, "no figure decides it: see the trajectories")]
 
 
 def both(*rules: Rule) -> Rule:
-    """All of several rules."""
+    """Return all findings of several rules."""
     return lambda results: [finding for rule in rules for finding in rule(results)]
 
 
-def ahead(study: str, label: str, figure: str, table: dict[Any, paper.Cell], column: str) -> Rule:
-    """The mean is above the paper's in every column."""
-
-    def rule(results: Results) -> list[Finding]:
-        findings = []
-        for place, (mean, _) in table.items():
-            at = f"{column} {place}"
-            values = results.values(study, label, figure, **{column: place})
-            if len(values):
-                findings.append(Finding(bool(values.mean() > mean), f"{at}: {values.mean():.1f}, the paper {mean}"))
-            else:
-                findings.append(not_run(at))
-        return findings
-
-    return rule
+@rule
+def ahead(
+    results: Results, study: str, label: str, figure: str, table: dict[Any, paper.Cell], column: str
+) -> Iterator[Finding]:
+    """Find whether the mean is above the paper's in every column."""
+    for place, (mean, _) in table.items():
+        at = f"{column} {place}"
+        values = results.values(study, label, figure, **{column: place})
+        if len(values):
+            yield Finding(bool(values.mean() > mean), f"{at}: {values.mean():.1f}, the paper {mean}")
+        else:
+            yield Finding(None, "", (at,))

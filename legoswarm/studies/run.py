@@ -25,7 +25,7 @@ from legoswarm.studies.results import part_file
 
 @dataclasses.dataclass(frozen=True)
 class Workshop:
-    """Where studies are done and how much of them."""
+    """Says where studies are done and how much of them."""
 
     scale: Scale
     seeds: int
@@ -35,17 +35,17 @@ class Workshop:
     command: str = ""
 
     def words(self) -> list[str]:
-        """The options of the command line that make it."""
+        """Return the options of the command line that make it."""
         places = ["--runs", str(self.runs), "--out", str(self.out)]
         return ["--scale", self.scale.name, "--seeds", str(self.seeds), "--methods", *self.methods, *places]
 
     def parts(self, study: str) -> list[Part]:
-        """The parts of a study that the chosen methods allow."""
+        """Return the parts of a study that the chosen methods allow."""
         parts = {part.name: part for part in STUDIES[study].parts(self.scale)}
         return [part for part in parts.values() if set(part.methods) <= set(self.methods)]
 
     def done(self, study: str, part: Part) -> bool:
-        """Whether a part's result is there; one of other settings under the same name is an error."""
+        """Tell whether a part's result is there; one of other settings under the same name is an error."""
         path = part_file(self.out, study, part.name)
         if not path.exists():
             return False
@@ -63,7 +63,7 @@ def make_workshop(
     out: str | Path | None = None,
     command: str = "",
 ) -> Workshop:
-    """A workshop from what the command line says; scales other than `full` have a results folder of their own."""
+    """Return the settings that the command line names; scales other than `full` have a results folder of their own."""
     if unknown := sorted(set(methods or ()) - set(ALL)):
         raise ValueError(f"unknown method {unknown[0]!r}; known: {', '.join(ALL)}")
     if scale not in SCALES:
@@ -71,18 +71,13 @@ def make_workshop(
     if seeds is not None and seeds < 1:
         raise ValueError("a study needs at least one seed")
     name = "studies" if scale == "full" else f"studies-{scale}"
-    return Workshop(
-        SCALES[scale],
-        SCALES[scale].seeds if seeds is None else seeds,
-        Path("runs") / name if runs is None else Path(runs),
-        Path("results") / name if out is None else Path(out),
-        METHODS if methods is None else tuple(methods),
-        command,
-    )
+    count = SCALES[scale].seeds if seeds is None else seeds
+    places = Path(runs or f"runs/{name}"), Path(out or f"results/{name}")
+    return Workshop(SCALES[scale], count, *places, METHODS if methods is None else tuple(methods), command)
 
 
 def chosen_parts(names: Sequence[str], shop: Workshop) -> list[tuple[str, Part]]:
-    """What names ask for, each a study, one part of it (STUDY/PART) or `all`; only once, in the catalogue's order."""
+    """Return what names ask for, each a study, a part of it (STUDY/PART) or `all`: once, in the catalogue's order."""
     wanted: set[tuple[str, str]] = set()
     for name in names:
         study, _, part = name.partition("/")
@@ -97,7 +92,7 @@ def chosen_parts(names: Sequence[str], shop: Workshop) -> list[tuple[str, Part]]
 
 
 def list_studies(names: Sequence[str], shop: Workshop) -> str:
-    """A line for each study, and one for each of its parts: done or not."""
+    """Return a line for each study, and one for each of its parts: done or not."""
     lines = []
     for study, jobs in itertools.groupby(chosen_parts(names, shop), key=lambda job: job[0]):
         lines.append(f"{study}: {STUDIES[study].about}")
@@ -135,7 +130,7 @@ def run_studies(names: Sequence[str], shop: Workshop, *, train_only: bool = Fals
 
 
 def _do_all(waiting: Sequence[tuple[str, Part]], shop: Workshop, do: Callable[[str, Part, Workshop], Any]) -> list[str]:
-    """The names of the parts that failed, done one after the other."""
+    """Do parts one after the other; return the names of those that failed."""
     failed = []
     for number, (study, part) in enumerate(waiting, 1):
         say(f"[{number}/{len(waiting)}] {study}/{part.name}")
@@ -180,13 +175,13 @@ def do_part(study: str, part: Part, shop: Workshop) -> Path:
 
 
 def train_parts(study: str, part: Part, shop: Workshop) -> list[str]:
-    """The part's policies, trained where they were not."""
+    """Return the part's policies, trained where they were not."""
     del study
     return [policy if isinstance(policy, str) else str(train(policy, shop).path) for policy in part.policies]
 
 
 def train(training: Training, shop: Workshop) -> RunFolder:
-    """The run folder of a training: finished already, or resumed, or started.
+    """Return the run folder of a training: finished already, or resumed, or started.
 
     What it starts from comes first, unless it is finished and needs that no more. Where another process is at it,
     this one waits until it is done, or goes on if the other one was stopped.
@@ -223,7 +218,7 @@ def _finished(training: Training, shop: Workshop, path: Path) -> bool:
 
 
 def learning(folder: RunFolder, training: Training) -> dict[str, Any]:
-    """A run's seeds, steps, seconds and learning curve; the first row's seconds hold the compilation."""
+    """Return a run's seeds, steps, seconds and learning curve; the first row's seconds hold the compilation."""
     config, rows = folder.read_config(), folder.read_metrics()
     figure = training.task.primary
     points = [row for row in rows if "eval" in row]

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from legoswarm.deploy.inprocess import World
+from legoswarm.deploy.inprocess import InProcessLink, World
 from legoswarm.deploy.mission import Mission
 from legoswarm.deploy.plan import Drone, Plan, Status
 from legoswarm.deploy.setting import Setting
@@ -48,22 +48,17 @@ class Chaser:
         return np.array(actions)
 
 
-class Watched:
+class Watched(InProcessLink):
     """A link that remembers how high its drone truly was when it was let go."""
 
-    def __init__(self, link, world, at):
-        self._link, self._world, self._at = link, world, at
-        self.closed_at = None
-
-    def __getattr__(self, name):
-        return getattr(self._link, name)
+    closed_at = None
 
     @property
     def height(self):
-        return float(self._world.plant.position[self._at, 2])
+        return float(self._world.plant.position[self._world.drones.index(self.drone), 2])
 
     def close(self):
-        self._link.close()
+        super().close()
         self.closed_at = self.height
 
 
@@ -72,19 +67,17 @@ class Scenario:
 
     def __init__(self, *, policy=None, starts=STARTS, obstacles=OBSTACLES, setting=None, faults=None, **how):
         plan = how.pop("plan", SHORT)
-        setting = setting or Setting()
+        setting = dataclasses.replace(setting or Setting(), plan=plan, centres=obstacles)
         self.world = World(["cf1", "cf2", "cf3"], PointMass(np.array(starts, float)), tick=TICK)
         for drone, changes in (faults or {}).items():
             self.world.drones[drone].inject(**changes)
-        self.links = [Watched(link, self.world, at) for at, link in enumerate(self.world.links)]
+        self.links = [Watched(link.name, link.drone, self.world, at) for at, link in enumerate(self.world.links)]
+        self.world.links = self.links
         self.policy = policy or Chaser()
         self.mission = Mission(
             [Drone(*each) for each in zip(self.links, setting.roles, starts, strict=True)],
             self.policy,
-            setting.chase(obstacles),
-            setting.physical(obstacles),
-            rules=setting.rules,
-            plan=plan,
+            setting,
             clock=self.world,
             **how,
         )
@@ -104,7 +97,7 @@ def assert_safe(scenario, *, falls=(), silent=()):
     """
     for at, (drone, link) in enumerate(zip(scenario.world.drones, scenario.links, strict=True)):
         assert link.height < 0.05
-        cut_offs = [cut for cut in drone.commander.record.cut_offs if cut.height > 0.1]
+        cut_offs = [cut for cut in drone.commander.cut_offs if cut.height > 0.1]
         assert [cut.cause for cut in cut_offs] == (["stop setpoint"] if at in falls else [])
         assert (link.closed_at is None) == (at in silent)
         assert link.closed_at is None or link.closed_at < 0.1

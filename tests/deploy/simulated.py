@@ -31,7 +31,7 @@ class World:
 
     @property
     def record(self):
-        return self.drone.commander.record
+        return self.drone.commander
 
     def send(self, *packets: bytes) -> list[bytes]:
         """Packets to the drone; what it has to say."""

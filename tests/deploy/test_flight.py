@@ -5,6 +5,7 @@ process alone is measured by a metronome and allowed for.
 """
 
 import contextlib
+import dataclasses
 import gc
 import os
 import signal
@@ -22,7 +23,7 @@ from legoswarm.deploy.sitl.dongle import radio
 from legoswarm.deploy.sitl.endpoint import Endpoint
 from legoswarm.deploy.sitl.process import EndpointProcess
 
-SETTING = Setting()
+SETTING = Setting(centres=OBSTACLES)
 QUICK = {"horizon": 6, "fail_at": 2, "take_off_seconds": 1.0, "land_seconds": 1.0, "rate": 50.0, "poses": "absolute"}
 pytestmark = pytest.mark.slow
 
@@ -54,9 +55,7 @@ class Flight:
             mission = Mission(
                 [Drone(*each) for each in zip(links, SETTING.roles, STARTS, strict=True)],
                 Chaser(actions),
-                SETTING.chase(OBSTACLES),
-                SETTING.physical(OBSTACLES),
-                plan=changed(**{**QUICK, **plan}),
+                dataclasses.replace(SETTING, plan=changed(**{**QUICK, **plan})),
             )
             self.outcome = mission.fly()
             self.report = drones.report()

@@ -20,7 +20,6 @@ from legoswarm.deploy import flight_statistics
 from legoswarm.deploy.flightlog import read_flight
 from legoswarm.deploy.plan import Plan
 from legoswarm.deploy.setting import Setting, draw_obstacles, draw_start
-from legoswarm.deploy.sitl.plants import PointMass
 from legoswarm.deploy.sitl.process import EndpointProcess
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
@@ -80,7 +79,7 @@ def test_a_dry_run_writes_logs_pictures_and_a_summary(policy, tmp_path, capsys):
     ("words", "why"),
     [
         ([], "name a crazyflies.yaml, or choose one of"),
-        (["--dry-run", "--failure", "explode"], "a failure is one of land, hover, motors_off, none"),
+        (["--dry-run", "--failure", "explode"], "failure must be land, hover, motors_off or none"),
         (["--dry-run", "--policy", "nowhere"], "nowhere does not exist"),
         (["--dry-run", "--policy", "damaged"], "is damaged"),
         (["--dry-run", "--policy", "spread"], "it knows agent, landmark, not pursuers and evaders"),
@@ -228,10 +227,10 @@ def test_statistics_compare_flights_with_the_plain_task(policy, tmp_path, capsys
 def test_a_flight_without_failure_is_close_to_the_plain_task():
     setting = Setting(plan=Plan(failure="none", horizon=12, take_off_seconds=1.0, settle_seconds=0.2))
     rng = np.random.default_rng(7)
-    obstacles = draw_obstacles(setting, 2, rng)
-    start = draw_start(setting, obstacles, rng)
-    plain = flight_statistics.play_plain_task(Chaser(), setting.chase(obstacles), start, setting.plan)
-    flown = flight_statistics.fly_in_process(Chaser(), setting, start, obstacles, PointMass)
+    setting = setting.among(draw_obstacles(setting, 2, rng))
+    start = draw_start(setting, rng)
+    plain = flight_statistics.play_plain_task(Chaser(), setting, start)
+    flown = flight_statistics.fly_in_process(Chaser(), setting, start)
     assert plain.shape == flown.shape == (13, 3, 2)
     assert np.linalg.norm(plain[-1] - plain[0], axis=-1).max() > 0.5
     assert np.linalg.norm(plain - flown, axis=-1).max() < 0.2
@@ -258,10 +257,10 @@ def test_starts_are_such_as_a_mission_accepts():
     for seed in range(20):
         rng = np.random.default_rng(seed)
         obstacles = draw_obstacles(setting, 2, rng)
-        start = draw_start(setting, obstacles, rng)
+        start = draw_start(setting.among(obstacles), rng)
         gaps = np.linalg.norm(start[:, None] - start[None], axis=-1)[np.triu_indices(3, 1)]
         assert gaps.min() > setting.rules.separation
         assert np.linalg.norm(start[:, None] - obstacles[None], axis=-1).min() > 0.2
     crowded = Setting(roles=("pursuer",) * 25 + ("evader",))
     with pytest.raises(ValueError, match="no room"):
-        draw_start(crowded, np.zeros((0, 2)), np.random.default_rng(0))
+        draw_start(crowded, np.random.default_rng(0))

@@ -444,7 +444,7 @@ def test_the_world_stands_still_when_the_machine_does():
         commander = drones.drones[0].commander
 
         def setpoint():
-            commander.setpoint(crtp.Hover(0.0, 0.0, 0.0, 0.0), drones.now(), 0.0)
+            commander.setpoint(crtp.Motion((None, None, 0.0)), drones.now(), 0.0)
 
         with drones.lock:  # the world cannot move on
             setpoint()

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from legoswarm.deploy.safety import Memory, Obstacles, Reason, Rules, Sighting, apply_rules
+from legoswarm.deploy.safety import Obstacles, Reason, Rules, Sighting, Verdict, apply_rules
 from legoswarm.deploy.sitl.plants import Mode, PointMass
 
 RULES = Rules()
@@ -33,13 +33,13 @@ def see(position, *, velocity=None, age=0.0, steered=None, flying=None):
 def fly(wanted, start, seconds, *, obstacles=NOWHERE, rules=RULES, **seen):
     """Drones that do at once as they are told: the verdicts and positions, tick by tick."""
     position = np.array(start, float)
-    memory = Memory.start(0.0, position.shape[:-1])
+    memory = Verdict.start(0.0, position.shape[:-1])
     verdicts, places = [], []
     for tick in range(round(seconds / TICK)):
         now = TICK * (tick + 1)
         velocities = np.array(wanted(now, position) if callable(wanted) else wanted, float)
         verdict = apply_rules(rules, velocities, see(position, **seen), obstacles, memory, now)
-        memory = verdict.memory
+        memory = verdict
         position[..., :2] += TICK * verdict.velocity
         verdicts.append(verdict)
         places.append(position.copy())
@@ -180,7 +180,7 @@ def test_what_is_unknown_stands_still(wanted, age, reason):
 def test_one_scene_is_treated_as_in_an_array_of_scenes():
     rng = np.random.default_rng(0)
     world = Adversary(rng, 50, 4)
-    memory = Memory.start(0.0, (50, 4))
+    memory = Verdict.start(0.0, (50, 4))
     for tick in range(20):
         wanted = world.wanted(tick)
         sighting, now = see(world.plant.position), TICK * (tick + 1)
@@ -191,11 +191,13 @@ def test_one_scene_is_treated_as_in_an_array_of_scenes():
                 wanted[at],
                 see(world.plant.position[at]),
                 Obstacles(world.obstacles.centre[at], world.obstacles.radius[at]),
-                Memory(memory.time, memory.velocity[at], memory.close[at], memory.since[at]),
+                Verdict(
+                    memory.time, *(part[at] for part in (memory.velocity, memory.reasons, memory.close, memory.since))
+                ),
                 now,
             )
             np.testing.assert_allclose(one.velocity, together.velocity[at], atol=2e-3)
-        memory = together.memory
+        memory = together
         world.step(together.velocity)
 
 
@@ -203,7 +205,7 @@ def test_one_scene_is_treated_as_in_an_array_of_scenes():
     ("field", "value"), [("gain", 4.0), ("resume", 0.2), ("hold", 3.0), ("inset", 3.0), ("speed", 0.0)]
 )
 def test_impossible_rules_are_refused(field, value):
-    with pytest.raises(ValueError, match="safety rules"):
+    with pytest.raises(ValueError, match=r"safety rules|positive"):
         dataclasses.replace(RULES, **{field: value})
 
 
@@ -270,7 +272,7 @@ def test_rules_hold_against_policies_that_want_to_crash(scenes, drones, latency,
     """
     rng = np.random.default_rng(drones + scenes)
     world = Adversary(rng, scenes, drones)
-    memory = Memory.start(0.0, world.shape)
+    memory = Verdict.start(0.0, world.shape)
     past, smallest, paused = [], np.full(3, np.inf), np.zeros(world.shape, int)
     bias = rng.uniform(-noise, noise, world.plant.position.shape) / np.sqrt(2)  # at most `noise` in the plane
     for tick in range(120):
@@ -285,7 +287,7 @@ def test_rules_hold_against_policies_that_want_to_crash(scenes, drones, latency,
         assert change.max() <= RULES.acceleration * TICK + 1e-9
         paused = np.where(verdict.reasons & Reason.PAUSE, paused + 1, 0)
         assert paused.max() <= RULES.patience / TICK + 1
-        memory = verdict.memory
+        memory = verdict
         world.step(verdict.velocity)
         smallest = np.minimum(smallest, world.margins())
     apart, clear, inside = smallest
@@ -298,13 +300,13 @@ def test_without_lag_noise_and_latency_the_rules_hold_to_the_millimetre():
     """Braking straight ahead keeps every bound, so there is always a way to keep them all."""
     rules = dataclasses.replace(RULES, ahead=1e-9)
     world = Adversary(np.random.default_rng(1), 200, 4)
-    memory = Memory.start(0.0, world.shape)
+    memory = Verdict.start(0.0, world.shape)
     smallest = np.full(3, np.inf)
     for tick in range(150):
         now = TICK * (tick + 1)
         sighting = see(world.plant.position)
         verdict = apply_rules(rules, world.wanted(tick), sighting, world.obstacles, memory, now)
-        memory = verdict.memory
+        memory = verdict
         world.plant.position[..., :2] += TICK * verdict.velocity
         smallest = np.minimum(smallest, world.margins())
     assert smallest[0] >= RULES.separation - 0.01

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from legoswarm.deploy.fleet import Fleet, Simulation
+from legoswarm.deploy.fly import describe
 from legoswarm.deploy.plan import Outcome, Plan, Stage, Status, WallClock
-from legoswarm.deploy.summary import describe
 
 OUTCOME = Outcome(
     Stage.RUN,

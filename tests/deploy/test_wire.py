@@ -79,23 +79,27 @@ def test_life_of_a_log_block():
     ]
 
 
+def hover(velocity, yaw_rate, height):
+    return crtp.Motion((None, None, height), velocity, yaw_rate=yaw_rate, own_frame=True)
+
+
 SETPOINTS = {
     "00": crtp.Stop(),
-    "06 e803 d007 f401 6400 38ff 0000 0000 0000 0000 00000000 0000 0000 0000": crtp.FullState(
+    "06 e803 d007 f401 6400 38ff 0000 0000 0000 0000 00000000 0000 0000 0000": crtp.Motion(
         (1.0, 2.0, 0.5), (0.1, -0.2, 0.0)
     ),
-    "07 0000803f 00000040 0000003f 0000b442": crtp.Position(1.0, 2.0, 0.5, 90.0),
-    "08 0000003f 000000bf 0000803e 00002041": crtp.VelocityWorld(0.5, -0.5, 0.25, 10.0),
-    "0a 0000003f 000000bf 00002041 0000803e": crtp.Hover(0.5, -0.5, 10.0, 0.25),
+    "07 0000803f 00000040 0000003f 0000b442": crtp.Motion((1.0, 2.0, 0.5), yaw=90.0),
+    "08 0000003f 000000bf 0000803e 00002041": crtp.Motion(velocity=(0.5, -0.5, 0.25), yaw_rate=10.0),
+    "0a 0000003f 000000bf 00002041 0000803e": hover((0.5, -0.5, 0.0), 10.0, 0.25),
     "0a 0000003f 0000c07f 00002041 0000803e": None,  # not a number
     "": None,
 }
 ORDERS = {
     "03 00": crtp.Stop(),
-    "07 00 0000003f 0000803f 00 00000040": crtp.TakeOff(0.5, 1.0, 2.0),
-    "07 00 0000003f 0000803f 01 00000040": crtp.TakeOff(0.5, None, 2.0),
-    "08 00 00000000 00000000 01 00004040": crtp.Land(0.0, None, 3.0),
-    "0c 00 01 00 0000803f 000000bf 00000000 00000000 00000040": crtp.GoTo((1.0, -0.5, 0.0), 0.0, 2.0, True),
+    "07 00 0000003f 0000803f 00 00000040": crtp.Order((None, None, 0.5), 1.0, 2.0),
+    "07 00 0000003f 0000803f 01 00000040": crtp.Order((None, None, 0.5), None, 2.0),
+    "08 00 00000000 00000000 01 00004040": crtp.Order((None, None, 0.0), None, 3.0, lands=True),
+    "0c 00 01 00 0000803f 000000bf 00000000 00000000 00000040": crtp.Order((1.0, -0.5, 0.0), 0.0, 2.0, relative=True),
     "": None,
 }
 
@@ -147,18 +151,18 @@ def test_setpoints_as_cflib_writes_them():
     high.land(0.0, 3.0, yaw=None)
     high.go_to(1, 2, 3, 0.5, 4.0)
     high.stop()
-    hover, velocity, position, full, stop, notify, zero, *orders = host.sent
-    assert crtp.read_setpoint(hover[1:]) == crtp.Hover(0.5, -0.25, 0.0, 0.75)
-    assert crtp.read_setpoint(velocity[1:]) == crtp.VelocityWorld(0.5, -0.25, 0.125, 0.0)
-    assert crtp.read_setpoint(position[1:]) == crtp.Position(1.0, 2.0, 0.5, 90.0)
-    assert crtp.read_setpoint(full[1:]) == crtp.FullState((1.0, 2.0, 0.5), (0.1, -0.2, 0.0))
+    hovering, velocity, position, full, stop, notify, zero, *orders = host.sent
+    assert crtp.read_setpoint(hovering[1:]) == hover((0.5, -0.25, 0.0), 0.0, 0.75)
+    assert crtp.read_setpoint(velocity[1:]) == crtp.Motion(velocity=(0.5, -0.25, 0.125))
+    assert crtp.read_setpoint(position[1:]) == crtp.Motion((1.0, 2.0, 0.5), yaw=90.0)
+    assert crtp.read_setpoint(full[1:]) == crtp.Motion((1.0, 2.0, 0.5), (0.1, -0.2, 0.0))
     assert crtp.read_setpoint(stop[1:]) == crtp.Stop()
     assert {raw[0] for raw in host.sent[:5]} == {0x7C}
     assert (notify, zero) == (bytes.fromhex("7d 00 00000000"), bytes.fromhex("3c" + "00" * 14))
     assert {raw[0] for raw in orders} == {0x8C}
     assert [crtp.read_order(raw[1:]) for raw in orders] == [
-        crtp.TakeOff(0.5, None, 2.0),
-        crtp.Land(0.0, None, 3.0),
-        crtp.GoTo((1.0, 2.0, 3.0), 0.5, 4.0, False),
+        crtp.Order((None, None, 0.5), None, 2.0),
+        crtp.Order((None, None, 0.0), None, 3.0, lands=True),
+        crtp.Order((1.0, 2.0, 3.0), 0.5, 4.0),
         crtp.Stop(),
     ]

@@ -41,6 +41,9 @@ class Target:
     mode: Mode
 
 
+OFF = Target(np.zeros(3), 0.0, Mode.OFF)
+
+
 @dataclasses.dataclass(frozen=True)
 class CutOff:
     """The time, true height and cause of a stop of the motors."""
@@ -48,16 +51,6 @@ class CutOff:
     time: float
     height: float
     cause: str
-
-
-@dataclasses.dataclass
-class Record:
-    """How the drone was treated, for tests and reports."""
-
-    setpoints: int = 0
-    largest_gap: float = 0.0  # s between setpoints of a stream, to its end
-    cut_offs: list[CutOff] = dataclasses.field(default_factory=list)
-    events: list[tuple[float, str]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +82,15 @@ class Commander:
     """One drone's commander; it decides on the target of the velocity loop."""
 
     def __init__(self) -> None:
-        self.record = Record()
+        self.setpoints = 0  # so many came
+        self.cut_offs: list[CutOff] = []
+        self.events: list[tuple[float, str]] = []
         self.locked = False
         self.tumbled = False
         self.motors = False
         self._setpoint: crtp.Motion | None = None
         self._stamp = -math.inf  # when it came
+        self._longest = 0.0  # s between setpoints of a stream, to its end
         self._streaming = False  # the host's setpoints come first
         self._levelled = False
         self._plan: _Path | None = None
@@ -104,13 +100,13 @@ class Commander:
         """Return whether the supervisor lets the motors run."""
         return not (self.locked or self.tumbled)
 
-    def setpoint(self, setpoint: crtp.Setpoint, now: float, height: float) -> None:
+    def setpoint(self, setpoint: crtp.Motion | crtp.Stop, now: float, height: float) -> None:
         """Follow a setpoint from the host."""
         if isinstance(setpoint, crtp.Stop):
             self.cut(now, height, "stop setpoint")
             return
         self._note_gap(now)
-        self.record.setpoints += 1
+        self.setpoints += 1
         self._setpoint, self._stamp, self._streaming, self._levelled = setpoint, now, True, False
         self._plan = None
         self.motors = self.can_fly
@@ -120,33 +116,28 @@ class Commander:
         self._note_gap(now)
         self._streaming = False
 
-    def order(self, order: crtp.Manoeuvre, now: float, height: float, estimate: Estimate) -> None:
+    def order(self, order: crtp.Order | crtp.Stop, now: float, height: float, estimate: Estimate) -> None:
         """Follow an order to the high-level commander."""
         if not self.can_fly:
             return
         if isinstance(order, crtp.Stop):
             self.cut(now, height, "high-level stop")
             return
-        here = estimate.position
-        if isinstance(order, crtp.GoTo):
-            goal = np.array(order.position) + (here if order.relative else 0)
-            yaw = order.yaw + (estimate.yaw if order.relative else 0)
-        else:
-            goal = np.array([here[0], here[1], order.height])
-            yaw = estimate.yaw if order.yaw is None else order.yaw
-        self._plan = _Path(estimate, goal, yaw, now, max(order.seconds, 0.1), isinstance(order, crtp.Land))
+        pose = (*order.position, order.yaw), (*estimate.position, estimate.yaw)
+        *goal, yaw = (here if to is None else to + order.relative * here for to, here in zip(*pose, strict=True))
+        self._plan = _Path(estimate, np.array(goal), yaw, now, max(order.seconds, 0.1), order.lands)
         self.motors = True
 
     def cut(self, now: float, height: float, cause: str) -> None:
         """Stop the motors."""
         self._note_gap(now)
         if self.motors:
-            self.record.cut_offs.append(CutOff(now, height, cause))
+            self.cut_offs.append(CutOff(now, height, cause))
         self._setpoint, self._plan, self._streaming, self.motors = None, None, False, False
 
     def largest_gap(self, now: float) -> float:
         """Return the longest wait for a setpoint in the streams so far, one that still lasts included."""
-        return max(self.record.largest_gap, now - self._stamp if self._streaming else 0)
+        return max(self._longest, now - self._stamp if self._streaming else 0)
 
     def target(self, now: float, height: float, estimate: Estimate, controller: int = PID) -> Target:
         """Return what the velocity loop is to do now."""
@@ -154,57 +145,50 @@ class Commander:
         if self._plan and not (self._streaming and age <= LEVEL_AFTER):
             return self._planned(self._plan, now, estimate)
         if not self.motors or self._setpoint is None:
-            return Target(np.zeros(3), 0.0, Mode.OFF)
+            return OFF
         if age > FALL_AFTER:
             self.locked = True
             self.cut(now, height, "watchdog")
-            self.record.events.append((now, "locked"))
-            return Target(np.zeros(3), 0.0, Mode.OFF)
+            self.events.append((now, "locked"))
+            return OFF
         target = _pursue(self._setpoint, estimate, controller)
         if age > LEVEL_AFTER:
             if not self._levelled:
                 self._levelled = True
-                self.record.events.append((now, "level"))
+                self.events.append((now, "level"))
             return dataclasses.replace(target, yaw_rate=0.0, mode=Mode.LEVEL)
         return target
 
     def _planned(self, plan: _Path, now: float, estimate: Estimate) -> Target:
         if plan.lands and now > plan.begun + plan.seconds:
             self._plan, self._setpoint, self._streaming, self.motors = None, None, False, False
-            self.record.events.append((now, "landed"))
-            return Target(np.zeros(3), 0.0, Mode.OFF)
+            self.events.append((now, "landed"))
+            return OFF
         position, velocity = plan.at(now)
         return Target(velocity + _towards(position, estimate.position), _turn(plan.yaw, estimate.yaw), Mode.FLY)
 
     def _note_gap(self, now: float) -> None:
-        if self._streaming:
-            self.record.largest_gap = max(self.record.largest_gap, now - self._stamp)
+        self._longest = self.largest_gap(now)
 
 
 def _pursue(setpoint: crtp.Motion, estimate: Estimate, controller: int) -> Target:
     """Return the target of a setpoint, by the firmware's position loop in front of the velocity loop."""
-    x, y, _ = estimate.position
-    yaw_rate = 0.0
-    match setpoint:
-        # Mellinger's controller knows no velocities: it hovers at the setpoint's height (none, so 0, in a velocity).
-        case crtp.Hover() if controller == MELLINGER:
-            velocity = _towards((x, y, setpoint.z), estimate.position)
-        case crtp.VelocityWorld() if controller == MELLINGER:
-            velocity = _towards((x, y, 0.0), estimate.position)
-        case crtp.Hover(vx, vy, turn, height):
-            cos, sin = math.cos(estimate.yaw), math.sin(estimate.yaw)
-            climb = _towards((x, y, height), estimate.position)[2]
-            velocity = np.array([cos * vx - sin * vy, sin * vx + cos * vy, climb])
-            yaw_rate = math.radians(turn)
-        case crtp.VelocityWorld(vx, vy, vz, turn):
-            velocity = np.array([vx, vy, vz])
-            yaw_rate = math.radians(turn)
-        case crtp.Position():
-            velocity = _towards((setpoint.x, setpoint.y, setpoint.z), estimate.position)
-            yaw_rate = _turn(math.radians(setpoint.yaw), estimate.yaw)
-        case crtp.FullState():
-            velocity = np.array(setpoint.velocity) + _towards(setpoint.position, estimate.position)
-    return Target(velocity, yaw_rate, Mode.FLY)
+    place = [here if to is None else to for to, here in zip(setpoint.position, estimate.position, strict=True)]
+    if controller == MELLINGER and None in setpoint.position:
+        # It knows no velocities: it hovers at the setpoint's height (none, so 0, in a velocity).
+        place[2] = setpoint.position[2] or 0.0
+        return Target(_towards(place, estimate.position), 0.0, Mode.FLY)
+    velocity = rotate(np.array(setpoint.velocity), estimate.yaw if setpoint.own_frame else 0.0)
+    yaw_rate = math.radians(setpoint.yaw_rate)
+    if setpoint.yaw is not None:
+        yaw_rate = _turn(math.radians(setpoint.yaw), estimate.yaw)
+    return Target(velocity + _towards(place, estimate.position), yaw_rate, Mode.FLY)
+
+
+def rotate(vector: Float[np.ndarray, "3"], angle: float) -> Float[np.ndarray, "3"]:
+    """Turn a vector about the vertical."""
+    cos, sin = math.cos(angle), math.sin(angle)
+    return np.array([cos * vector[0] - sin * vector[1], sin * vector[0] + cos * vector[1], vector[2]])
 
 
 def _towards(place: Any, position: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sys
@@ -24,17 +25,16 @@ class Crazyflow:
     """Crazyflie 2.1+ quadrotors with motors, inertia and drag; not modelled: downwash, ground effect, battery.
 
     Position may be an array of drones, or of worlds of drones. All is compiled before the constructor returns, for
-    steps of `seconds`.
+    steps of `seconds`, and only once for each number of drones.
     """
 
     def __init__(self, position: Vectors, seconds: float = 0.01):
         self._shape = position.shape[:-1]
-        self._sim, self._step = _build(math.prod(self._shape[:-1]), self._shape[-1])
-        self._initial = self._sim.data
-        self.reset(position)
+        self._initial, self._step = _build(math.prod(self._shape[:-1]), self._shape[-1])
+        self._reset(position)
         for _ in range(3):  # each kind of input is compiled once
             self.step(np.zeros((*self._shape, 3)), np.zeros(self._shape), np.zeros(self._shape, int), seconds)
-        self.reset(position)
+        self._reset(position)
 
     def step(self, velocity: Vectors, yaw_rate: Numbers, mode: Modes, seconds: float) -> None:
         """Move the bodies on; `seconds` is a multiple of 2 ms."""
@@ -51,8 +51,8 @@ class Crazyflow:
         )
         self._see(seen)
 
-    def reset(self, position: Vectors) -> None:
-        """Put the bodies down at other places, at rest; nothing is compiled again."""
+    def _reset(self, position: Vectors) -> None:
+        """Put the bodies down at these places, at rest."""
         places = np.array(position, np.float32).reshape(-1, *position.shape[-2:])
         states = self._initial.states.replace(pos=places)
         zeros = np.zeros(places.shape, np.float32)
@@ -60,14 +60,13 @@ class Crazyflow:
         self._see((places, zeros, zeros[..., 0]))
 
     def _see(self, seen: tuple[Any, Any, Any]) -> None:
-        position, velocity, yaw = (np.asarray(values, float) for values in seen)
-        self.position = position.reshape(*self._shape, 3)
-        self.velocity = velocity.reshape(*self._shape, 3)
-        self.yaw = yaw.reshape(self._shape)
+        arrays = (np.asarray(values, float) for values in seen)
+        self.position, self.velocity, self.yaw = (each.reshape(*self._shape, *each.shape[2:]) for each in arrays)
 
 
+@functools.cache
 def _build(worlds: int, drones: int) -> tuple[Any, Any]:
-    """Return Crazyflow's simulation and one compiled step of it below the velocity loop."""
+    """Return the first state of Crazyflow's simulation and one compiled step of it below the velocity loop."""
     if "scipy" in sys.modules and os.environ.get("SCIPY_ARRAY_API") != "1":
         raise ValueError("Crazyflow must be imported before SciPy: set SCIPY_ARRAY_API=1, or start it in a new process")
     try:
@@ -128,4 +127,4 @@ def _build(worlds: int, drones: int) -> tuple[Any, Any]:
         data = data.replace(states=states)
         return (data, integral, heading), look(data)
 
-    return sim, jax.jit(step, static_argnames="steps")
+    return sim.data, jax.jit(step, static_argnames="steps")

@@ -12,6 +12,7 @@ import zlib
 from typing import TypeAlias
 
 Vector: TypeAlias = tuple[float, float, float]
+Place: TypeAlias = tuple[float | None, float | None, float | None]
 
 PROTOCOL_VERSION = 12
 MAX_DATA = 30
@@ -33,11 +34,6 @@ def packet(port: int, channel: int, data: bytes) -> bytes:
 def split(raw: bytes) -> tuple[int, int, bytes]:
     """Return port, channel and data of a packet."""
     return raw[0] >> 4, raw[0] & 3, raw[1:]
-
-
-def log_packet(block: int, milliseconds: int, data: bytes) -> bytes:
-    """Return the packet with the values of a log block."""
-    return packet(5, 2, bytes([block]) + (milliseconds & 0xFFFFFF).to_bytes(3, "little") + data)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,102 +71,56 @@ class Stop:
 
 
 @dataclasses.dataclass(frozen=True)
-class Hover:
-    """A horizontal velocity in the frame of the drone's yaw, a height and a turn."""
+class Motion:
+    """A setpoint of the host, as a place to hold and a velocity; what it leaves open is None, or zero.
 
-    vx: float
-    vy: float
-    yaw_rate: float  # degrees/s
-    z: float
+    Of a full state, acceleration, attitude and turn are on the wire, but not modelled.
+    """
 
-
-@dataclasses.dataclass(frozen=True)
-class VelocityWorld:
-    """A velocity in the world frame and a turn."""
-
-    vx: float
-    vy: float
-    vz: float
-    yaw_rate: float  # degrees/s
+    position: Place = (None, None, None)
+    velocity: Vector = (0.0, 0.0, 0.0)
+    yaw: float | None = None  # degrees
+    yaw_rate: float = 0.0  # degrees/s
+    own_frame: bool = False  # the velocity turns with the drone's yaw
 
 
 @dataclasses.dataclass(frozen=True)
-class Position:
-    """A place and a yaw."""
+class Order:
+    """An order to the high-level commander, to fly to a place in a time; None: as it stands."""
 
-    x: float
-    y: float
-    z: float
-    yaw: float  # degrees
-
-
-@dataclasses.dataclass(frozen=True)
-class FullState:
-    """A place and a velocity; acceleration, attitude and turn are on the wire, but not modelled."""
-
-    position: Vector
-    velocity: Vector
+    position: Place
+    yaw: float | None  # rad
+    seconds: float
+    relative: bool = False
+    lands: bool = False  # the motors stop in the end
 
 
-Motion: TypeAlias = Hover | VelocityWorld | Position | FullState
-Setpoint: TypeAlias = Stop | Motion
-
-
-def read_setpoint(data: bytes) -> Setpoint | None:
+def read_setpoint(data: bytes) -> Motion | Stop | None:
     """Read the setpoint in a packet of port 7, channel 0; None if it is not modelled, damaged or not finite."""
     try:
-        if (kind := {10: Hover, 8: VelocityWorld, 7: Position}.get(data[0])) is not None:
-            values = struct.unpack_from("<ffff", data, 1)
-            return kind(*values) if all(map(math.isfinite, values)) else None
         if data[0] == 6:
             values = struct.unpack_from("<hhhhhhhhhIhhh", data, 1)
             x, y, z, vx, vy, vz = (value / 1000 for value in values[:6])
-            return FullState((x, y, z), (vx, vy, vz))
+            return Motion((x, y, z), (vx, vy, vz))
+        if data[0] in (7, 8, 10):
+            x, y, z, w = values = struct.unpack_from("<ffff", data, 1)
+            hover = Motion((None, None, w), (x, y, 0.0), yaw_rate=z, own_frame=True)
+            kinds = {7: Motion((x, y, z), yaw=w), 8: Motion(velocity=(x, y, z), yaw_rate=w), 10: hover}
+            return kinds[data[0]] if all(map(math.isfinite, values)) else None
         return Stop() if data[0] == 0 else None
     except (struct.error, IndexError):
         return None
 
 
-@dataclasses.dataclass(frozen=True)
-class TakeOff:
-    """An order to rise to a height in a time."""
-
-    height: float
-    yaw: float | None  # rad; None: as it stands
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Land:
-    """An order to sink to a height in a time and to stop the motors."""
-
-    height: float
-    yaw: float | None
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True)
-class GoTo:
-    """An order to fly to a place in a time."""
-
-    position: Vector
-    yaw: float
-    seconds: float
-    relative: bool
-
-
-Manoeuvre: TypeAlias = Stop | TakeOff | Land | GoTo
-
-
-def read_order(data: bytes) -> Manoeuvre | None:
+def read_order(data: bytes) -> Order | Stop | None:
     """Read the order to the high-level commander in a packet of port 8; None if it is not modelled or damaged."""
     try:
         if data[0] in (7, 8):
             _, height, yaw, as_it_stands, seconds = struct.unpack_from("<Bff?f", data, 1)
-            return (TakeOff if data[0] == 7 else Land)(height, None if as_it_stands else yaw, seconds)
+            return Order((None, None, height), None if as_it_stands else yaw, seconds, lands=data[0] == 8)
         if data[0] == 12:
             _, relative, _, x, y, z, yaw, seconds = struct.unpack_from("<BBBfffff", data, 1)
-            return GoTo((x, y, z), yaw, seconds, bool(relative))
+            return Order((x, y, z), yaw, seconds, bool(relative))
         return Stop() if data[0] == 3 else None
     except (struct.error, IndexError):
         return None

@@ -15,7 +15,7 @@ from unittest import mock
 
 import numpy as np
 
-from legoswarm.deploy.link import LinkError
+from legoswarm.deploy.cflib_link import load_cflib
 from legoswarm.deploy.sitl.drone import SimulatedDrone
 from legoswarm.deploy.sitl.endpoint import Endpoint
 
@@ -76,17 +76,10 @@ class Dongle:
         """Choose a drone."""
         self._address = address[-1]
 
-    def set_channel(self, channel: int) -> None:
-        """Do nothing, because all drones hear every channel."""
+    def close(self, *_: int) -> None:
+        """Do nothing, as all drones hear every channel and rate, the driver tries again, and nothing is held."""
 
-    def set_data_rate(self, datarate: int) -> None:
-        """Do nothing, because all drones hear every rate."""
-
-    def set_arc(self, arc: int) -> None:
-        """Do nothing, because the driver tries again, not the dongle."""
-
-    def close(self) -> None:
-        """Do nothing, because there is nothing to give back."""
+    set_channel = set_data_rate = set_arc = close
 
     def send_packet(self, data: Iterable[int]) -> Acknowledgement:
         """Carry a packet over and bring one back, unless the air loses either; a mute or deaf drone does not answer."""
@@ -108,10 +101,9 @@ _ONE_AT_A_TIME = threading.Lock()
 @contextlib.contextmanager
 def radio(endpoint: Endpoint, loss: float = 0.0, seed: int = 0) -> Iterator[list[str]]:
     """Put the stand-in in the place of cflib's Crazyradio; yield the drones' radio URIs."""
-    try:
-        import cflib.crtp.radiodriver as driver
-    except ImportError:
-        raise LinkError("flying needs cflib, which is not here: pip install 'legoswarm[fly]'") from None
+    load_cflib()
+    from cflib.crtp import radiodriver as driver
+
     dongle = Dongle(endpoint, loss, seed)
     with (
         _ONE_AT_A_TIME,

@@ -14,8 +14,8 @@ from jaxtyping import Float
 
 from legoswarm.deploy.link import Health
 from legoswarm.deploy.sitl import crtp
-from legoswarm.deploy.sitl.commander import PID, Commander, Estimate, Target
-from legoswarm.deploy.sitl.plants import Mode, Plant
+from legoswarm.deploy.sitl.commander import OFF, PID, Commander, Estimate, Target, rotate
+from legoswarm.deploy.sitl.plants import Plant
 from legoswarm.deploy.sitl.tables import LogBlocks, Parameters
 
 FULL, EMPTY, FLIGHT_SECONDS, SAG = 4.1, 3.3, 360.0, 0.2  # V at rest, V at rest, s, V while the motors run
@@ -43,8 +43,6 @@ PARAMETERS = crtp.Contents(
         ("deck.bcFlow2", 0x08 | crtp.READ_ONLY),
     ),
 )
-
-
 START_VALUES = {"stabilizer.controller": PID, "stabilizer.estimator": 2, "commander.enHighLevel": 1, "deck.bcFlow2": 1}
 
 
@@ -136,10 +134,8 @@ class SimulatedDrone:
                 self._send(self._blocks.order(data, now), now)
             case 4, 0 if data[:1] == b"\1":
                 self._send(crtp.packet(4, 0, b"\1\0"), now)
-            case 2, 1:
-                self._send(self.parameters.read(data), now)
-            case 2, 2:
-                self._write(data, now)
+            case 2, 1 | 2:
+                self._parameter(channel, data, now)
             case 3, 0 if data[12:14] == b"\0\0":  # no thrust
                 self.commander.cut(now, self._height, "RPYT 0")
             case 7, 0:
@@ -157,8 +153,8 @@ class SimulatedDrone:
             case 6, _:
                 self._locate(channel, data, now)
 
-    def _write(self, data: bytes, now: float) -> None:
-        name, reply = self.parameters.write(data)
+    def _parameter(self, channel: int, data: bytes, now: float) -> None:
+        name, reply = self.parameters.answer(channel, data)
         if name == "kalman.resetEstimation" and self.parameters.values[name]:
             self._restart(now)
         self._send(reply, now)
@@ -205,10 +201,10 @@ class SimulatedDrone:
         """Follow the body, from where the estimator was told to start, with its drift."""
         drift = np.array(self.faults.drift)
         self._turned += seconds * self.faults.yaw_drift
-        moved = _rotate(position - self._last, self._turned)
+        moved = rotate(position - self._last, self._turned)
         self.estimate = Estimate(
             self.estimate.position + moved + seconds * drift,
-            _rotate(velocity, self._turned) + drift,
+            rotate(velocity, self._turned) + drift,
             math.remainder(yaw + self._turned, math.tau),
         )
         self._last, self._true_yaw, self._height = position.copy(), yaw, float(position[2])
@@ -225,10 +221,12 @@ class SimulatedDrone:
         self._watch(now, seconds)
         controller = int(self.parameters.values["stabilizer.controller"])
         target = self.commander.target(now, self._height, self.estimate, controller)
-        self._log(now)
+        for raw in self._blocks.packets(now, self._measurements):
+            if not self._is_lost():
+                self._send(raw, now)
         if self.faults.dead:
-            return Target(np.zeros(3), 0.0, Mode.OFF)
-        velocity = _rotate(target.velocity - np.array(self.faults.drift), -self._turned)
+            return OFF
+        velocity = rotate(target.velocity - np.array(self.faults.drift), -self._turned)
         return dataclasses.replace(target, velocity=velocity)
 
     def _watch(self, now: float, seconds: float) -> None:
@@ -270,22 +268,15 @@ class SimulatedDrone:
 
     def report(self, now: float) -> dict[str, Any]:
         """Report how the drone was treated so far."""
-        record = self.commander.record
+        commander = self.commander
         return {
-            "motors": self.commander.motors,
-            "locked": self.commander.locked,
-            "setpoints": record.setpoints,
-            "largest_gap": round(self.commander.largest_gap(now), 4),
-            "cut_offs": [dataclasses.asdict(cut_off) for cut_off in record.cut_offs],
-            "events": [list(event) for event in record.events],
+            "motors": commander.motors,
+            "locked": commander.locked,
+            "setpoints": commander.setpoints,
+            "largest_gap": round(commander.largest_gap(now), 4),
+            "cut_offs": [dataclasses.asdict(cut_off) for cut_off in commander.cut_offs],
+            "events": [list(event) for event in commander.events],
         }
-
-    def _log(self, now: float) -> None:
-        """Send the log blocks that are due."""
-        if self._blocks.due(now):
-            for raw in self._blocks.packets(now, self._measurements(now)):
-                if not self._is_lost():
-                    self._send(raw, now)
 
     def _measurements(self, now: float) -> dict[str, int | float]:
         """Return the values of the log variables, in the order of LOG."""
@@ -308,9 +299,3 @@ def report_all(drones: Sequence[SimulatedDrone], plant: Plant, now: float) -> li
     """Report for each drone what it saw and where it truly is."""
     places = zip(plant.position.tolist(), drones, strict=True)
     return [{"position": place, **drone.report(now)} for place, drone in places]
-
-
-def _rotate(vector: Float[np.ndarray, "3"], angle: float) -> Float[np.ndarray, "3"]:
-    """Turn a vector about the vertical."""
-    cos, sin = math.cos(angle), math.sin(angle)
-    return np.array([cos * vector[0] - sin * vector[1], sin * vector[0] + cos * vector[1], vector[2]])

@@ -22,7 +22,7 @@ SLIP = TICK  # by which the world may be late; a machine that stands still for l
 PLANTS = ("point", "crazyflow")
 
 
-class Endpoint:
+class Endpoint(contextlib.AbstractContextManager["Endpoint"]):
     """Simulated drones at `positions` (m), each at a UDP port of its own, in a thread of this process.
 
     The drones' ports count up from `port`; with 0 the system picks free ones. Nothing is served before the plant is
@@ -41,12 +41,15 @@ class Endpoint:
         self._due = time.monotonic()  # the next tick, in the world's time
         self._behind = 0.0  # s by which the world's time is behind the machine's
         self._stall = 0.0  # s, the longest time for which it stood still
-        try:
-            for at in range(len(places)):
-                self._sockets.append(_socket(port + at if port else 0))
-        except OSError as error:
-            self._close_sockets()
-            raise ValueError(f"the UDP port {port + len(self._sockets)} is not free: {error.strerror}") from None
+        self._ports = contextlib.ExitStack()
+        for at in range(len(places)):
+            self._sockets.append(self._ports.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
+            self._sockets[at].setblocking(False)
+            try:
+                self._sockets[at].bind(("127.0.0.1", port + at if port else 0))
+            except OSError as error:
+                self._ports.close()
+                raise ValueError(f"the UDP port {port + at} is not free: {error.strerror}") from None
         self._thread = threading.Thread(target=self._run, name="sitl-endpoint", daemon=True)
         self._thread.start()
 
@@ -76,17 +79,10 @@ class Endpoint:
         """End the world and free its ports."""
         self._stop.set()
         self._thread.join()
-        self._close_sockets()
-
-    def __enter__(self) -> Endpoint:
-        return self
+        self._ports.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _close_sockets(self) -> None:
-        for sock in self._sockets:
-            sock.close()
 
     def _run(self) -> None:
         come_first()  # a drone's own computer does nothing else either
@@ -109,7 +105,10 @@ class Endpoint:
                     self._stall = max(self._stall, late)
                 now = self.now()
                 while self._due <= now:
-                    self._tick(self._due)
+                    with self.lock:
+                        move_on(self.drones, self.plant, self._due, TICK)
+                    for at in range(len(self.drones)):
+                        self._flush(at)
                     self._due += TICK
 
     def _receive(self, at: int) -> None:
@@ -127,13 +126,6 @@ class Endpoint:
             self._peers[at] = peer
             with self.lock:
                 drone.receive(raw, self.now())
-            self._flush(at)
-
-    def _tick(self, now: float) -> None:
-        """Move the world on by one tick."""
-        with self.lock:
-            move_on(self.drones, self.plant, now, TICK)
-        for at in range(len(self.drones)):
             self._flush(at)
 
     def _flush(self, at: int) -> None:
@@ -171,14 +163,3 @@ def _places(positions: Sequence[Any] | np.ndarray) -> np.ndarray:
     if places.ndim != 2 or places.shape[1] != 3 or not len(places) or not np.isfinite(places).all():
         raise ValueError("simulated drones need positions (x, y) or (x, y, z) in metres")
     return places
-
-
-def _socket(port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        sock.setblocking(False)
-        sock.bind(("127.0.0.1", port))
-    except OSError:
-        sock.close()
-        raise
-    return sock

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 
-class EndpointProcess:
+class EndpointProcess(contextlib.AbstractContextManager["EndpointProcess"]):
     """An `Endpoint` behind `python -m legoswarm.deploy.sitl`, with the same methods."""
 
     def __init__(self, positions: Sequence[Any] | np.ndarray, *, plant: str = "point", port: int = 0, seed: int = 0):
@@ -43,9 +43,6 @@ class EndpointProcess:
         if self._process.returncode is None:
             self._process.communicate()
             self._errors.close()
-
-    def __enter__(self) -> EndpointProcess:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from legoswarm.deploy.sitl import crtp
 
@@ -20,29 +20,18 @@ class Parameters:
         self.contents = contents
         self.values: dict[str, int | float] = {name: values.get(name, 0) for name, _ in contents.entries}
 
-    def read(self, request: bytes) -> bytes | None:
-        """Answer a request on channel 1."""
-        if (found := self._find(request)) is None:
-            return crtp.packet(2, 1, request[:2] + bytes([errno.ENOENT]))
-        name, form, _ = found
-        return crtp.packet(2, 1, request[:2] + b"\0" + struct.pack(form, self.values[name]))
-
-    def write(self, request: bytes) -> tuple[str | None, bytes]:
-        """Carry out a request on channel 2; return the name of the parameter that was written, and the answer."""
-        if (found := self._find(request)) is None:
-            return None, crtp.packet(2, 2, request[:2] + bytes([errno.ENOENT]))
-        name, form, read_only = found
-        written = not read_only and len(request) == 2 + struct.calcsize(form)
-        if written:
-            (self.values[name],) = struct.unpack_from(form, request, 2)
-        return name if written else None, crtp.packet(2, 2, request[:2] + struct.pack(form, self.values[name]))
-
-    def _find(self, request: bytes) -> tuple[str, str, bool] | None:
+    def answer(self, channel: int, request: bytes) -> tuple[str | None, bytes]:
+        """Read (channel 1) or write (2) a parameter; return the name of one that was written, and the answer."""
         at = int.from_bytes(request[:2], "little")
         if len(request) < 2 or at >= len(self.contents.entries):
-            return None
+            return None, crtp.packet(2, channel, request[:2] + bytes([errno.ENOENT]))
         name, kind = self.contents.entries[at]
-        return name, "<" + crtp.PARAMETER_FORMATS[kind & 0x0F], bool(kind & crtp.READ_ONLY)
+        form = "<" + crtp.PARAMETER_FORMATS[kind & 0x0F]
+        written = channel == 2 and not kind & crtp.READ_ONLY and len(request) == 2 + struct.calcsize(form)
+        if written:
+            (self.values[name],) = struct.unpack_from(form, request, 2)
+        head = request[:2] + b"\0" * (channel == 1)
+        return name if written else None, crtp.packet(2, channel, head + struct.pack(form, self.values[name]))
 
 
 @dataclasses.dataclass
@@ -54,9 +43,9 @@ class _Block:
     due: float = 0.0
 
     @property
-    def size(self) -> int:
-        """Return how many bytes its values take."""
-        return sum(struct.calcsize("<" + crtp.LOG_FORMATS[kind]) for kind, _ in self.variables)
+    def form(self) -> str:
+        """Return how its values are packed."""
+        return "<" + "".join(crtp.LOG_FORMATS[kind] for kind, _ in self.variables)
 
 
 class LogBlocks:
@@ -103,25 +92,19 @@ class LogBlocks:
         if any(kind not in crtp.LOG_FORMATS or variable >= len(self.contents.entries) for kind, variable in more):
             return errno.ENOENT
         block = dataclasses.replace(block, variables=(*block.variables, *more))
-        if block.size > BLOCK_BYTES:
+        if struct.calcsize(block.form) > BLOCK_BYTES:
             return errno.E2BIG
         if at not in self._blocks and len(self._blocks) >= BLOCKS:
             return errno.ENOMEM
         self._blocks[at] = block
         return 0
 
-    def due(self, now: float) -> bool:
-        """Return whether a block is to be sent."""
-        return any(block.period and now >= block.due - _EARLY for block in self._blocks.values())
-
-    def packets(self, now: float, values: Mapping[str, int | float]) -> Iterator[bytes]:
-        """Yield the packets of the blocks that are to be sent, with these values."""
-        for at, block in self._blocks.items():
-            if not block.period or now < block.due - _EARLY:
-                continue
+    def packets(self, now: float, measure: Callable[[float], Mapping[str, int | float]]) -> Iterator[bytes]:
+        """Yield the packets of the blocks that are to be sent; what they hold is measured if there are any."""
+        due = {at: block for at, block in self._blocks.items() if block.period and now >= block.due - _EARLY}
+        values = measure(now) if due else {}
+        for at, block in due.items():
             block.due = max(block.due, now - block.period) + block.period
-            data = b"".join(
-                struct.pack("<" + crtp.LOG_FORMATS[kind], values[self.contents.entries[variable][0]])
-                for kind, variable in block.variables
-            )
-            yield crtp.log_packet(at, int(now * 1000), data)
+            logged = (values[self.contents.entries[variable][0]] for _, variable in block.variables)
+            when = (int(now * 1000) & 0xFFFFFF).to_bytes(3, "little")
+            yield crtp.packet(5, 2, bytes([at]) + when + struct.pack(block.form, *logged))

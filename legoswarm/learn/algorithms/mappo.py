@@ -58,6 +58,11 @@ class Mappo:
                 f"{self.envs} envs x {self.rollout} steps cannot be split into {self.minibatches} minibatches"
             )
 
+    @property
+    def updates(self) -> int:
+        """Count the gradient steps after each rollout."""
+        return self.epochs * self.minibatches
+
     def check(self, policy: Policy) -> None:
         """Refuse a policy without a critic."""
         if policy.critic == "none":
@@ -113,10 +118,9 @@ class Batch(eqx.Module):
     mask: Bool[Array, "batch members"]
 
 
-def make_optimizer(config: Mappo, iterations: int) -> optax.GradientTransformation:
+def make_optimizer(config: Any, iterations: int) -> optax.GradientTransformation:
     """Return Adam with a gradient-norm limit, the rate falling linearly to zero over the whole training."""
-    updates = iterations * config.epochs * config.minibatches
-    rate = optax.linear_schedule(config.lr, 0.0, updates) if config.anneal else config.lr
+    rate = optax.linear_schedule(config.lr, 0.0, iterations * config.updates) if config.anneal else config.lr
     steps = optax.chain(optax.clip_by_global_norm(config.grad_norm), optax.adam(rate, eps=1e-5))
     return optax.flatten(steps)  # one long vector: a handful of operations instead of some for each of 80 arrays
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from legoswarm.configs import check_fields, option
 from legoswarm.learn.algorithms.algorithm import ALGORITHMS
-from legoswarm.learn.algorithms.mappo import masked_mean
+from legoswarm.learn.algorithms.mappo import make_optimizer, masked_mean
 from legoswarm.learn.rollout import Transition, draw
 from legoswarm.learn.scales import ValueNorm
 from legoswarm.policies.networks.layers import orthogonalise
@@ -69,7 +69,7 @@ class Masac:
 
     def init(self, policies: Policies, task: Task, iterations: int, *, key: PRNGKeyArray) -> Learner:
         """Return the policies' actors with fresh critics and temperatures, and an empty replay."""
-        optimizer, roles = self._optimizer(iterations), {}
+        optimizer, roles = make_optimizer(self, iterations), {}
         config = Policy(width=self.critic_width, precision="float32")  # actors learn from the slope of critics
         for (role, policy), key_role in zip(policies.items(), jax.random.split(key, len(policies)), strict=True):
             key_weights, *keys = jax.random.split(key_role, 3)
@@ -134,7 +134,7 @@ class Masac:
         learned: Any = learner.learned
         gradient, info = jax.grad(losses, has_aux=True)(learned)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
-            steps, optimizer = self._optimizer(iterations).update(gradient, learner.optimizer)
+            steps, optimizer = make_optimizer(self, iterations).update(gradient, learner.optimizer)
         learned = eqx.apply_updates(learned, steps)
         targets = jax.tree.map(lambda old, new: old + self.tau * (new - old), learner.targets, learned.critics)
         return RoleLearner(learned, targets, learner.rewards, optimizer), info
@@ -161,10 +161,6 @@ class Masac:
         reward = new.reward[:, new.scene.layout.block(role)]
         rewards = learner.rewards.update(reward, new.exists(role), self.reward_decay)
         return eqx.tree_at(lambda one: one.rewards, learner, rewards)
-
-    def _optimizer(self, iterations: int) -> optax.GradientTransformation:
-        rate = optax.linear_schedule(self.lr, 0.0, iterations * self.updates) if self.anneal else self.lr
-        return optax.flatten(optax.chain(optax.clip_by_global_norm(self.grad_norm), optax.adam(rate, eps=1e-5)))
 
 
 class Experience(eqx.Module):

@@ -16,7 +16,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from legoswarm.fast.normalise import normalise
 from legoswarm.layout import in_turn
 from legoswarm.policies.networks.layers import Linear, Perceptron
-from legoswarm.policies.networks.raw import RawActor
 from legoswarm.policies.policy import Policy
 from legoswarm.scene import Entities, Layout, Scene, View, observe
 
@@ -85,9 +84,3 @@ def slot_rows(others: Entities) -> Float[Array, "n _"]:
 def vector_size(layout: Layout) -> int:
     """Count the numbers that `to_vector` gives for any agent of a layout."""
     return 2 * layout.dimension + (2 * layout.dimension + 1) * (layout.entities - 1)
-
-
-def raw_mlp_actor(config: Policy, layout: Layout, *, key: PRNGKeyArray) -> RawActor:
-    """Build the MLP on the raw observation, which PIC has too."""
-    key_encoder, key_head = jax.random.split(key)
-    return RawActor(config, layout, SlotEncoder(config, layout, absolute=True, key=key_encoder), key=key_head)

@@ -7,10 +7,8 @@ the same. See docs/baselines.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
@@ -19,7 +17,7 @@ from legoswarm.frames.canonical import make_frame
 from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.networks.leash import pull_back
 from legoswarm.policies.networks.pooling import nearest
-from legoswarm.policies.networks.roles import Policies, RolePolicy
+from legoswarm.policies.networks.roles import RolePolicy
 from legoswarm.policies.networks.steerable import (
     EdgeMap,
     Features,
@@ -196,15 +194,6 @@ def norm(vectors: Float[Array, "*n 2"]) -> Float[Array, "*n 1"]:
 def _mean(values: Float[Array, "n width"], exists: Bool[Array, " n"]) -> Float[Array, "1 width"]:
     count = jnp.maximum(exists.astype(values.dtype).sum(), 1.0)
     return jnp.where(exists[:, None], values, 0.0).sum(0, keepdims=True) / count
-
-
-def to_planar(policies: Policies) -> Policies:
-    """The weights of `segnn` as weights of `segnn-planar`: the same actions and values, without e3nn."""
-
-    def convert(leaf: Any) -> Any:
-        return leaf.planar() if isinstance(leaf, SphericalWeights) else leaf
-
-    return jax.tree.map(convert, policies, is_leaf=lambda node: isinstance(node, SphericalWeights))
 
 
 def segnn_policy(weights: Weights, policy: GraphPolicy, layout: Layout, *, key: PRNGKeyArray) -> RolePolicy:

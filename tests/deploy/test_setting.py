@@ -7,8 +7,8 @@ import pytest
 
 from legoswarm.deploy.inprocess import World
 from legoswarm.deploy.safety import Rules
+from legoswarm.deploy.setting import Reference, Setting
 from legoswarm.deploy.sitl.plants import Mode, PointMass
-from legoswarm.deploy.units import Chase, OwnEstimates, Reference
 from legoswarm.tasks.tag import Tag
 from legoswarm.tasks.task import State
 
@@ -18,7 +18,7 @@ EVERYBODY = np.ones(3, bool)
 
 
 def make_chase(protocol="paper", **how):
-    return Chase(ROLES, OBSTACLES, fence=100.0, protocol=protocol, **how)
+    return Setting(ROLES, centres=OBSTACLES, rules=Rules(fence=100.3), protocol=protocol, **how)
 
 
 class Recorder:
@@ -103,7 +103,7 @@ def test_one_that_is_not_free_stands_and_pushes():
 
 
 def test_nobody_leaves_the_fence():
-    chase = Chase(ROLES, OBSTACLES, fence=1.0)
+    chase = Setting(ROLES, centres=OBSTACLES, rules=Rules(fence=1.3))
     position = np.array([[0.99, 0], [0, -0.99], [0, 0]])
     moved, speed = chase.step(position, np.array([[0.3, 0.1], [0.1, -0.3], [0, 0]]), np.zeros((3, 2)), *[EVERYBODY] * 2)
     assert (np.abs(moved) <= 1.0).all()
@@ -112,19 +112,19 @@ def test_nobody_leaves_the_fence():
 
 
 def test_the_tasks_top_speed_is_below_the_speed_limit():
-    assert make_chase().top_speed() == pytest.approx(1.3 * 1.5 / 5)
-    assert make_chase().top_speed() < Rules().speed
+    assert make_chase().top_speed == pytest.approx(1.3 * 1.5 / 5)
+    assert make_chase().top_speed < Rules().speed
 
 
 def test_captures_are_the_tasks_unless_a_pause_comes_first():
-    assert make_chase().capture_distance(0.3) == 0.3
-    assert make_chase(scale=4.0).capture_distance(0.3) == pytest.approx(0.5)
+    assert make_chase().capture_distance == 0.3
+    assert make_chase(scale=4.0).capture_distance == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("roles", [("evader", "pursuer"), ("pursuer",), ("pursuer", "evader", "landmark")])
 def test_other_teams_are_refused(roles):
     with pytest.raises(ValueError, match="pursuers first"):
-        Chase(roles, OBSTACLES, fence=1.0)
+        Setting(roles, centres=OBSTACLES)
 
 
 def drive(chase, move, steps=100, seed=3):
@@ -182,9 +182,8 @@ def test_virtual_drones_are_anchored_to_real_ones():
 
 def test_positions_come_from_the_drones_own_estimators():
     world = World(["cf1"], PointMass(np.array([[0.5, -0.25, 0.0]])))
-    source = OwnEstimates(world.links)
-    assert source.pose("cf1") is None
+    assert world.links[0].state() is None
     world.links[0].open(1.0)
-    pose = source.pose("cf1")
+    pose = world.links[0].state()
     np.testing.assert_array_equal(pose.position, [0.5, -0.25, 0])
     assert pose.received == world.now() > 0

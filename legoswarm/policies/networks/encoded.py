@@ -1,9 +1,11 @@
-"""Actor and critic in the agent's canonical frame: canonicalize, encode, decide there (paper, section IV)."""
+"""Actor and critic as a head on an encoder's summary: canonicalize, encode, decide in the frame (paper, section IV).
+
+Policies without a frame of their own (`Framed`) work in the world's axes, and see the agent's position in the world.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -15,14 +17,12 @@ from legoswarm.policies.encoders.encoder import ViewEncoder
 from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.networks.layers import Linear
 from legoswarm.policies.networks.leash import pull_back
-from legoswarm.policies.networks.roles import RolePolicy
-from legoswarm.policies.policy import Framed
+from legoswarm.policies.networks.roles import Critic, RolePolicy
+from legoswarm.policies.policy import Framed, Policy
 from legoswarm.scene import Layout, Scene, View, observe
 
-Tree = TypeVar("Tree")
 
-
-class FramedActor(eqx.Module):
+class EncodedActor(eqx.Module):
     """a_loc ~ N(head(s_i), sigma^2) in the agent's frame, s_i the encoder's summary of what it sees there.
 
     The mean is pulled back towards the centroid of what the agent sees when it is farther away than the `leash`.
@@ -33,9 +33,9 @@ class FramedActor(eqx.Module):
     encoder: ViewEncoder
     head: Linear
     log_std: Float[Array, " dim"]
-    config: Framed = eqx.field(static=True)
+    config: Policy = eqx.field(static=True)
 
-    def __init__(self, config: Framed, layout: Layout, encoder: Callable[..., ViewEncoder], *, key: PRNGKeyArray):
+    def __init__(self, config: Policy, layout: Layout, encoder: Callable[..., ViewEncoder], *, key: PRNGKeyArray):
         key_encoder, key_head = jax.random.split(key)
         self.encoder = encoder(config, layout, key=key_encoder)
         self.head = Linear(config.width, layout.dimension, gain=0.01, key=key_head)
@@ -47,24 +47,24 @@ class FramedActor(eqx.Module):
         frame = frame_of(view, self.config)
 
         def mean(frame: Frame) -> Float[Array, " dim"]:
-            return self.head(self.encoder(canonicalize(view, frame)))
+            return self.head(self.encoder(seen_in(frame, view, self.config)))
 
-        if self.config.hands == 1:
-            local = mean(frame)
-        else:
-            both = jax.vmap(mean)(_stack(frame, frame.mirrored()))
+        local = mean(frame)
+        if isinstance(self.config, Framed) and self.config.hands == 2:
+            frames = jax.tree.map(lambda *leaves: jnp.stack(leaves), frame, frame.mirrored())
+            both = jax.vmap(mean)(frames)
             local = (both[0] + both[1] * jnp.ones_like(both[1]).at[-1].set(-1.0)) / 2
         return Decision(local + frame.to_local(pull_back(view, self.config)), self.log_std, frame, self.config.squash)
 
 
-class FramedCritic(eqx.Module):
+class EncodedCritic(eqx.Module):
     """V_i: the full state in the frame that the agent's own observation defines."""
 
     encoder: ViewEncoder
     head: Linear
-    config: Framed = eqx.field(static=True)
+    config: Policy = eqx.field(static=True)
 
-    def __init__(self, config: Framed, layout: Layout, encoder: Callable[..., ViewEncoder], *, key: PRNGKeyArray):
+    def __init__(self, config: Policy, layout: Layout, encoder: Callable[..., ViewEncoder], *, key: PRNGKeyArray):
         key_encoder, key_head = jax.random.split(key)
         self.encoder = encoder(config, layout, key=key_encoder)
         self.head = Linear(config.width, 1, gain=1.0, key=key_head)
@@ -73,24 +73,29 @@ class FramedCritic(eqx.Module):
     def __call__(self, scene: Scene, role: str, member: Int[Array, ""]) -> Float[Array, ""]:
         """Return the value for one agent."""
         frame = frame_of(observe(scene, role, member), self.config)
-        view = observe(scene, role, member, full=True)
-        return self.head(self.encoder(canonicalize(view, frame)))[0]
+        return self.head(self.encoder(seen_in(frame, observe(scene, role, member, full=True), self.config)))[0]
 
 
-def frame_of(view: View, policy: Framed) -> Frame:
+def frame_of(view: View, policy: Policy) -> Frame:
     """Return the frame that a policy's options choose for an observation."""
-    return make_frame(view, policy.axis, policy.rest, policy.slow)
+    own = isinstance(policy, Framed)
+    return make_frame(view, policy.axis, policy.rest, policy.slow) if own else make_frame(view, "none")
 
 
-def _stack(*trees: Tree) -> Tree:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+def seen_in(frame: Frame, view: View, policy: Policy) -> View:
+    """Return the observation in the agent's frame or, for a policy without one, as it is."""
+    return canonicalize(view, frame) if isinstance(policy, Framed) else view
 
 
-def framed_policy(
-    policy: Framed, layout: Layout, encoder: Callable[..., ViewEncoder], *, key: PRNGKeyArray
+def encoded_policy(
+    policy: Policy,
+    layout: Layout,
+    encoder: Callable[..., ViewEncoder],
+    critic: Callable[..., Critic] | None = None,
+    *,
+    key: PRNGKeyArray,
 ) -> RolePolicy:
-    """Build an actor and a critic in the agent's frame, each with an encoder of its own."""
+    """Build an actor and a critic, each with an encoder of its own; or with another critic, `critic(key=...)`."""
     key_actor, key_critic = jax.random.split(key)
-    return RolePolicy(
-        FramedActor(policy, layout, encoder, key=key_actor), FramedCritic(policy, layout, encoder, key=key_critic)
-    )
+    own = EncodedCritic(policy, layout, encoder, key=key_critic) if critic is None else critic(key=key_critic)
+    return RolePolicy(EncodedActor(policy, layout, encoder, key=key_actor), own)
