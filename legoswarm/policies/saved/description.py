@@ -121,8 +121,8 @@ def read_description(path: Path) -> Description:
     values = read_json(path)
     if values.get("format") == 1:
         raise unusable(path, f"it was written by version 0.1; convert it: python tools/convert.py {path}")
-    if values.get("format") != FORMAT:
-        raise unusable(path, f"its format is {reprlib.repr(values.get('format'))}, this version reads {FORMAT}")
+    if values.get("format", FORMAT) != FORMAT:
+        raise unusable(path, f"its format is {reprlib.repr(values['format'])}, this version reads {FORMAT}")
     known = {field.name for field in dataclasses.fields(_Fields)}
     notes = {name: values.pop(name) for name in set(values) - known}
     try:
