@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import pickle
+import runpy
 import shutil
 import struct
 import subprocess
@@ -21,15 +22,17 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 import legoswarm
+from legoswarm.evaluate.policies import trained_task
 from legoswarm.files import FileError
 from legoswarm.layout import Layout
 from legoswarm.limits import Limit
-from legoswarm.policies import file as policy_file
 from legoswarm.policies.networks.team import decide, world_actions
+from legoswarm.policies.saved import file as policy_file
 from legoswarm.policies.saved.file import load_policy, save_policy
 from legoswarm.scene import Scene
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
+from tests.policies import policy_of
 from tests.saved import SMALL, save_small, small_policy
 
 SPREAD = Spread(agents=3)
@@ -80,8 +83,8 @@ def test_round_trip(tmp_path, spread):
     jax.tree.map(np.testing.assert_array_equal, loaded.policies, saved.policies)
     for field in ("config", "layout", "limit", "task", "seeds", "figures", "best", "notes"):
         assert getattr(loaded, field) == getattr(saved, field)
-    assert loaded.TASKS.make() == SPREAD
-    assert loaded.TASKS.make(agents=5) == Spread(agents=5)
+    assert trained_task(loaded) == SPREAD
+    assert trained_task(loaded, agents=5) == Spread(agents=5)
     save_policy(tmp_path, loaded)
     for name in ("policy.json", "policy.safetensors"):
         assert (tmp_path / name).read_bytes() == (spread / name).read_bytes()
@@ -270,6 +273,107 @@ def test_entities_at_one_place_and_far_away_are_fine(spread):
     swarm = legoswarm.load(spread)
     assert np.isfinite(swarm.act(ZEROS, ZEROS, ROLES)).all()
     assert np.isfinite(swarm.act(ZEROS + 1e6, ZEROS, ROLES)).all()
+
+
+def test_without_a_critic(tmp_path):
+    """An algorithm with critics of its own leaves the policy's out; a squash bounds actions in the agent's frame."""
+    config = policy_of(width=8, depth=1, heads=2, critic="none", squash=0.05)
+    folder = save_small(tmp_path / "run", Spread(limit="none"), config=config)
+    assert not [name for name in load_tensors((folder / "policy.safetensors").read_bytes()) if "critic" in name]
+    swarm, team = legoswarm.load(folder), random_team(ROLES)
+    assert swarm.file.config == config
+    size = np.linalg.norm(swarm.act(*team, ROLES), axis=1)
+    assert (size <= 0.05 * math.sqrt(2) + 1e-6).all()
+    assert (size > 0.02).all()
+
+
+def test_the_nearest_alone(spread, tmp_path):
+    """Of each role; policies that look at everybody have no such option."""
+    roles = ["agent", "landmark", "landmark", "landmark", "agent"]
+    positions, velocities = random_team(roles)
+    distance = np.linalg.norm(positions - positions[0], axis=1)
+    distance[np.array(roles) != "landmark"] = np.inf
+    near = [0, int(distance.argmin()), 4]
+    alone = legoswarm.load(spread).act(positions[near], velocities[near], [roles[at] for at in near])
+    chosen = legoswarm.load(spread, nearest=1).act(positions, velocities, roles)
+    np.testing.assert_allclose(chosen[0], alone[0], atol=1e-6)
+    assert np.abs(chosen[0] - legoswarm.load(spread).act(positions, velocities, roles)[0]).max() > 1e-3
+    mappo = save_small(tmp_path / "mappo", SPREAD, config=policy_of("mappo", width=8))
+    with pytest.raises(ValueError, match="mappo looks at everybody: it cannot look at the nearest alone"):
+        legoswarm.load(mappo, nearest=1)
+
+
+# What version 0.1 wrote
+
+CONSTANTS = ("leash_gain", "slow", "squash")  # no options then
+OLD = {"depth": 2, "heads": 4, "encoder": "attention", "pooling": "mean", "axis": "velocity", "rest": "equivariant"}
+OLD |= {"hands": 1, "nearest": 0}  # every policy had them
+
+
+def to_version_01(folder, **changes):
+    """Write the description as version 0.1 did."""
+
+    def edit(about):
+        own = {name: value for name, value in about["policy"].items() if name not in ("name", *CONSTANTS)}
+        about.update(format=1, policy={"policy": about["policy"]["name"], **OLD, **own, **changes})
+        del about["dimension"]
+
+    edit_json(folder, edit)
+
+
+@pytest.fixture
+def convert(monkeypatch, capsys):
+    """Run `python tools/convert.py PATH`; gives the exit code and what it said."""
+
+    def run(path):
+        monkeypatch.setattr(sys, "argv", ["convert.py", str(path)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(Path(__file__).parents[1] / "tools" / "convert.py"))
+        return int(end.value.code), capsys.readouterr().out
+
+    return run
+
+
+def test_what_version_01_wrote_is_refused_and_can_be_converted(copy, convert):
+    team, before = random_team(ROLES), contents(copy)
+    expected = legoswarm.load(copy).act(*team, ROLES)
+    to_version_01(copy)
+    refused(
+        copy,
+        f"^{copy}/policy.json is not a usable policy description: it was written by version 0.1; convert it: "
+        f"python tools/convert.py {copy}/policy.json$",
+    )
+    assert convert(copy) == (0, f"{copy}/policy.json\n")
+    assert load_policy(copy).config == SMALL
+    np.testing.assert_array_equal(legoswarm.load(copy).act(*team, ROLES), expected)
+    after = contents(copy)
+    assert json.loads(after[Path("policy.json")]) == json.loads(before[Path("policy.json")])
+    assert convert(copy / "policy.json") == (0, "")  # nothing is left to do
+    assert contents(copy) == after
+
+
+@pytest.mark.parametrize("name", ["mappo", "mappo-local", "mappo-gnn", "pic", "segnn-planar"])
+def test_a_converted_policy_keeps_the_options_that_it_has(name, tmp_path, convert):
+    config = policy_of(name, width=16)
+    folder = save_small(tmp_path / name, SPREAD, config=config)
+    to_version_01(folder)
+    assert convert(folder / "policy.safetensors")[0] == 0
+    assert load_policy(folder).config == config
+
+
+def test_policies_of_ippo_are_converted_where_their_critic_is_the_same(copy, tmp_path, convert):
+    to_version_01(copy, critic="local")
+    assert convert(copy)[0] == 0
+    assert load_policy(copy).config == SMALL
+    other = save_small(tmp_path / "mappo", SPREAD, config=policy_of("mappo", width=8))
+    to_version_01(other, critic="local")
+    before = contents(other)
+    code, said = convert(other)
+    assert code == 1
+    assert "cannot be converted" in said
+    assert contents(other) == before
+    refused(other, "written by version 0.1")
 
 
 # Damaged files
@@ -465,7 +569,7 @@ def nested(depth):
     return value
 
 
-FIELDS = ["format", "policy", "roles", "slots", "controlled", "limit", "task", "seeds", "figures", "best"]
+FIELDS = ["format", "policy", "dimension", "roles", "slots", "controlled", "limit", "task", "seeds", "figures", "best"]
 WRONG = [None, True, -1, 0.5, 10**30, math.inf, math.nan, "text", "", [], [[]], ["text"], [None], {}, {"a": 1}]
 WRONG += [nested(400), {"name": nested(400)}]
 FITTING = {("task", 16), ("figures", 13)}  # an object's inside is the task's matter; no figures are known
@@ -478,7 +582,7 @@ def test_fields_of_the_wrong_kind(copy, field):
             edit_json(copy, lambda about, value=value: about.update({field: value}))
             refused(copy, "policy.json is not a usable policy description|does not fit the architecture")
     edit_json(copy, lambda about: about.pop(field))
-    refused(copy, f"field '{field}' is missing")
+    refused(copy, "its format is None, this version reads 2" if field == "format" else f"field '{field}' is missing")
 
 
 @pytest.mark.parametrize(
@@ -495,14 +599,20 @@ def test_fields_of_the_wrong_kind(copy, field):
         ("depth", -1),
         ("heads", 10**9),
         ("heads", 3),
-        ("policy", "nothing"),
-        ("policy", "os.system"),
+        ("name", "nothing"),
+        ("name", "os.system"),
+        ("name", "mappo"),
+        ("name", None),
         ("encoder", "nothing"),
         ("pooling", "sum"),
         ("axis", "up"),
         ("rest", 1),
         ("hands", 3),
         ("critic", ["full"]),
+        ("critic", "local"),
+        ("slow", -1.0),
+        ("leash_gain", "8"),
+        ("squash", -1.0),
         ("log_std", math.nan),
         ("log_std", math.inf),
         pytest.param("log_std", 10**400, id="log_std-huge"),
@@ -533,7 +643,11 @@ def test_architectures_that_cannot_be(copy, field, value):
         {"seeds": [1, 1, 2]},
         {"best": 3},
         {"best": -1},
-        {"format": 2},
+        {"format": 3},
+        {"dimension": 0},
+        {"dimension": -2},
+        {"dimension": 17},
+        {"dimension": 10**9},
         {"limit": "disc"},
         {"limit": "disc:-1"},
         {"limit": "disc:nan"},
@@ -555,6 +669,10 @@ def test_other_claims_than_the_weights_have(copy):
     refused(copy, "policy.safetensors does not fit the architecture it claims")
     edit_json(copy, lambda about: about.update(controlled=1, roles=["drone", "landmark"]))
     refused(copy, "policy.safetensors does not fit the architecture it claims")
+    edit_json(copy, lambda about: about.update(roles=["agent", "landmark"], dimension=3))
+    refused(copy, "policy.safetensors does not fit the architecture it claims")
+    edit_json(copy, lambda about: about["policy"].update(critic="none") or about.update(dimension=2))
+    refused(copy, "'agent/critic/.*' is missing or unknown")
 
 
 def test_an_unknown_task_only_matters_when_it_is_needed(copy):
@@ -563,13 +681,13 @@ def test_an_unknown_task_only_matters_when_it_is_needed(copy):
     roles = ["agent", "agent", "landmark"]
     assert legoswarm.load(copy).act(*random_team(roles), roles).shape == (2, 2)
     with pytest.raises(ValueError, match="unknown task 'nothing'; known: "):
-        load_policy(copy).TASKS.make()
+        trained_task(load_policy(copy))
     edit_json(copy, lambda about: about["task"].update(name="spread", agents=0))
     with pytest.raises(ValueError, match="at least one agent"):
-        load_policy(copy).TASKS.make()
+        trained_task(load_policy(copy))
     edit_json(copy, lambda about: about["task"].update(agents="3"))
     with pytest.raises(ValueError, match="field 'agents' cannot be '3'"):
-        load_policy(copy).TASKS.make()
+        trained_task(load_policy(copy))
 
 
 # Fuzzing
