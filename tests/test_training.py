@@ -140,19 +140,25 @@ def test_iterations_in_any_portions(yard):
 
 
 def test_a_seed_does_not_depend_on_those_beside_it(yard):
-    """To the bit where seeds run one after the other; in batches, up to the order of float32 sums."""
+    """To the bit where seeds run one after the other; alone or in batches, up to the order of float32 sums."""
     states = yard[0]
     at = int(np.flatnonzero(np.asarray(states[-1].healthy))[-1])
-    state, advance = side_by_side(SEEDS[at : at + 1], lambda fun: lambda trees: jax.lax.map(fun, trees))
-    assert_equal(state, pick(states[0], slice(at, at + 1)))
-    assert_equal(advance(state, jnp.array(12))[0], pick(states[-1], slice(at, at + 1)))
-    state, advance = side_by_side((SEEDS[at], 77), jax.vmap)
-    for before, after in ((0, 1), (3, 4), (0, 6)):
-        start = jax.tree.map(lambda own, other: own.at[0].set(other), state, pick(states[before], at))
-        one, many = named_leaves(pick(advance(start, jnp.array(after - before))[0], 0)), named_leaves(states[after])
-        assert one["iteration"] == after
-        for name, array in one.items():
-            np.testing.assert_allclose(array, many[name][at], rtol=1e-3, atol=1e-5, err_msg=name)
+    others = (SEEDS[at], 77)
+    state, advance = side_by_side(others, one_by_one)
+    assert_equal(pick(state, 0), pick(states[0], at))
+    assert_equal(pick(advance(state, jnp.array(12))[0], 0), pick(states[-1], at))
+    for seeds, over in ((others, jax.vmap), (SEEDS[at : at + 1], one_by_one)):
+        state, advance = side_by_side(seeds, over)
+        for before, after in ((0, 1), (3, 4), (0, 6)):
+            start = jax.tree.map(lambda own, other: own.at[0].set(other), state, pick(states[before], at))
+            one, many = named_leaves(pick(advance(start, jnp.array(after - before))[0], 0)), named_leaves(states[after])
+            assert one["iteration"] == after
+            for name, array in one.items():
+                np.testing.assert_allclose(array, many[name][at], rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def one_by_one(fun):
+    return lambda trees: jax.lax.map(fun, trees)
 
 
 def test_seeds_and_iterations_differ(yard):
