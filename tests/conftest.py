@@ -52,8 +52,3 @@ def optimised():
 @pytest.fixture
 def quickly_compiled():
     """Programs that compile fast and run slowly: all of them, unless a test says otherwise."""
-
-
-def pytest_collection_modifyitems(items):
-    """The longest file first: at the end one worker would be alone with it."""
-    items.sort(key=lambda item: item.path.name != "test_studies.py")

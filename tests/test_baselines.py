@@ -11,42 +11,51 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from legoswarm.learn.defaults import DEFAULTS, mappo_config, policy_config
 from scenes import SPREAD, TAG, make_scene, orthogonal, pad, permute, random_scene, stack, transform
 from test_equivariance import _fill_unused, _move_one, check, compared_agents, existing, lively
-from tiny import FAST
 
 import legoswarm
 from legoswarm.cli import main
+from legoswarm.cli import train as cli_train
 from legoswarm.evaluate.policies import evaluate_policy
 from legoswarm.layout import Layout
 from legoswarm.learn import loop
+from legoswarm.learn.algorithms.ippo import Ippo
+from legoswarm.learn.algorithms.mappo import Mappo, value_of
+from legoswarm.learn.train import configure
 from legoswarm.policies.networks.leash import pull_back
 from legoswarm.policies.networks.mlp import to_vector
 from legoswarm.policies.networks.pic import PicCritic
 from legoswarm.policies.networks.roles import count_parameters, make_policies
 from legoswarm.policies.networks.team import decide, join, world_actions
 from legoswarm.policies.policy import POLICIES
-from legoswarm.scene import observe
+from legoswarm.scene import observe, seen_alone
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 from tests.saved import random_weights, save_small
+from tests.tiny import FAST, TinyPolicy
 
 BASELINES = ("mappo", "mappo-local", "mappo-gnn", "pic")
-SMALL = policy_of(width=16, depth=1, heads=2, leash=1.0)  # short enough to pull
+SMALL = {"width": 16, "depth": 1, "heads": 2, "leash": 1.0}  # short enough to pull
 each_baseline = pytest.mark.parametrize("name", BASELINES)
 each_layout = pytest.mark.parametrize("layout", [SPREAD, TAG], ids=["spread", "tag"])
 
 
+def own_options(name, **options):
+    """Those of the options that a policy has."""
+    known = {field.name for field in dataclasses.fields(POLICIES[name])}
+    return {option: value for option, value in options.items() if option in known}
+
+
 def config_of(name, **changes):
-    return dataclasses.replace(SMALL, policy=name, **changes)
+    return policy_of(name, **own_options(name, **SMALL, axis="position") | changes)
 
 
 @functools.cache
 def program(name, layout, axis="position"):
     """A compiled function from a batch of scenes to the actions and values of all agents of a lively policy."""
-    policies = lively(config_of(name, axis=axis), layout)
+    policies = lively(config_of(name, **own_options(name, axis=axis)), layout)
 
     def actions_and_values(policies, scene):
         decisions = decide({role: policy.actor for role, policy in policies.items()}, scene)
@@ -214,7 +223,7 @@ def test_all_are_on_the_same_leash(name):
     far = dataclasses.replace(scene, position=scene.position.at[0].set(jnp.array([3.0, -2.0])))
     for view, pulls in ((observe(scene, "agent", 0), False), (observe(far, "agent", 0), True)):
         free, held = means(actors, view)
-        pull = pull_back(view, 1.5)
+        pull = pull_back(view, config_of(name, leash=1.5))
         assert bool(jnp.abs(pull).max() > 1) == pulls
         np.testing.assert_allclose(held - free, pull, atol=1e-5)
 
@@ -243,7 +252,7 @@ def test_the_vector_of_an_observation():
 @pytest.mark.parametrize("layout", [Layout(("agent", "landmark"), (3, 2)), TAG], ids=["one role", "two roles"])
 def test_the_critic_of_pic_in_numpy(layout):
     """h = (relu(A (W x + b)) + relu(U x + c)) / N twice, A = (1 - I) / N; the maximum over agents; linear."""
-    critic = random_weights(functools.partial(PicCritic, SMALL, layout))
+    critic = random_weights(functools.partial(PicCritic, config_of("pic"), layout))
     assert (critic.groups is None) == (layout.controlled == 1)
     scene = draw_scenes(layout, count=1, empty=False)[0]
     rows, n = [], layout.agents
@@ -258,23 +267,53 @@ def test_the_critic_of_pic_in_numpy(layout):
             rows.append([*row, *([] if critic.groups is None else np.asarray(critic.groups[at]))])
     x, mix = np.array(rows, float), (1 - np.eye(n)) / n
     for layer in critic.layers:
-        assert layer.own.weight.shape[1] == 2 * SMALL.width
+        assert layer.own.weight.shape[1] == 2 * SMALL["width"]
         heard, own = (x @ np.asarray(a.weight, float) + np.asarray(a.bias) for a in (layer.others, layer.own))
         x = (np.maximum(mix @ heard, 0) + np.maximum(own, 0)) / n
     expected = x.max(0) @ np.asarray(critic.head.weight, float) + np.asarray(critic.head.bias)
     np.testing.assert_allclose(critic(scene, layout.roles[0], jnp.array(0)), expected[0], rtol=1e-4)
 
 
-def test_the_critic_of_ippo_sees_what_its_agent_sees():
-    critic = lively(config_of("mappo", critic="local"), SPREAD)["agent"].critic
+def hide_and_move(scene, agent, entity):
+    """The scene, the same with an entity that an agent does not see, and that with the entity somewhere else."""
+    hidden = dataclasses.replace(scene, visible=scene.visible.at[agent, entity].set(False))
+    moved = dataclasses.replace(
+        hidden, position=hidden.position.at[entity].add(1.0), velocity=hidden.velocity.at[entity].add(0.5)
+    )
+    return scene, hidden, moved
+
+
+@pytest.mark.parametrize("name", [*BASELINES, "lego"])
+def test_the_critic_of_ippo_sees_what_its_agent_sees(name):
+    """It is the critic that MAPPO asks about the whole state, whatever the policy; for agents and landmarks."""
+    critic = lively(config_of(name), SPREAD)["agent"].critic
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def values(critic, scenes):
+        return [
+            jax.vmap(lambda scene, by=algorithm: value_of(critic, scene, "agent", jnp.array(0), by))(scenes)
+            for algorithm in (Ippo(), Mappo())
+        ]
+
     scene = draw_scenes(SPREAD, count=1, empty=False, hidden=0.0)[0]
-    visible = scene.visible.at[0, 9].set(False)
-    hidden = dataclasses.replace(scene, visible=visible)
-    moved = dataclasses.replace(hidden, position=hidden.position.at[9].add(1.0))
-    values = [float(critic(s, "agent", jnp.array(0))) for s in (scene, hidden, moved)]
-    assert values[0] != values[1] == values[2]
-    with pytest.raises(ValueError, match="cannot be local"):
-        make_policies(config_of("pic", critic="local"), SPREAD, key=jax.random.key(0))
+    for entity in (2, 9):
+        alone, central = values(critic, stack(hide_and_move(scene, 0, entity)))
+        assert abs(alone[0] - alone[1]) > 1e-4
+        assert alone[1] == alone[2]
+        assert abs(central[1] - central[2]) > 1e-4
+        np.testing.assert_allclose(alone[0], central[0], rtol=1e-4)
+
+
+def test_what_one_agent_sees_is_a_scene_of_its_own():
+    scene = next(scene for scene in draw_scenes(TAG, hidden=0.5) if not (scene.visible.all() or scene.exists.all()))
+    for role in TAG.controlled_roles:
+        for member in range(TAG.members(role)):
+            me = TAG.block(role).start + member
+            alone = seen_alone(scene, role, member)
+            expected = np.asarray(scene.exists) & (np.asarray(scene.visible)[me] | (np.arange(TAG.entities) == me))
+            np.testing.assert_array_equal(alone.exists, expected)
+            whole, seen = observe(alone, role, member, full=True), observe(scene, role, member)
+            jax.tree.map(np.testing.assert_array_equal, whole, seen)
 
 
 def test_parameters_are_counted():
@@ -297,17 +336,23 @@ KEY = jax.random.key(0)
 
 # Training and what comes after
 
-MAPPO = legoswarm.Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
-SMALL_TASKS = (Spread(agents=2, horizon=5), Tag(pursuers=2, evaders=1, obstacles=1, horizon=5))
+TINY_BATCHES = {"envs": 4, "rollout": 5, "epochs": 1, "minibatches": 1}
+MAPPO = Mappo(**TINY_BATCHES)
+SPREAD_TASK, TAG_TASK = Spread(agents=2, horizon=5), Tag(pursuers=2, evaders=1, obstacles=1, horizon=5)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quickly_compiled")
-@pytest.mark.parametrize("task", SMALL_TASKS, ids=lambda task: task.name)
-@each_baseline
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [("mappo", TAG_TASK), ("mappo-local", SPREAD_TASK), ("mappo-gnn", SPREAD_TASK), ("pic", TAG_TASK)],
+    ids=BASELINES,
+)
 def test_trains_is_saved_evaluated_and_acts(name, task, tmp_path):
-    policy = policy_of(name, width=8, depth=0, heads=2, encoder="deepsets")
-    train = legoswarm.TrainConfig(task, policy, MAPPO, steps=60)
+    """Those whose networks depend on the role train with two of them; one trains with IPPO."""
+    policy = policy_of(name, **own_options(name, width=8, depth=0, heads=2, encoder="deepsets"))
+    algorithm = (Ippo if name == "mappo-gnn" else Mappo)(**TINY_BATCHES)
+    train = legoswarm.TrainConfig(task, policy, algorithm, steps=60)
     folder = legoswarm.start_run(
         legoswarm.RunConfig(train, evaluations=1, eval_episodes=3), tmp_path / "run", quiet=True
     )
@@ -349,8 +394,9 @@ REFUSED = {
     "train spread --from @mappo --agents 2 --out run": "not 2 agents, 2 landmarks",
     "eval tag --pursuers @tag-lego --evaders @tag-mappo": "(3 pursuers, 2 evaders, 2 obstacles), not 2 pursuers",
     "eval @tag-mappo --teams 3v1v2": "not 3 pursuers, 1 evader, 2 obstacles",
-    "train spread --policy pic --critic local --out run": "it cannot be local",
-    "train spread --policy pic --critic pairs --out run": "it cannot be pairs",
+    "train spread --policy mappo --critic local --out run": "critic must be full, pairs or none, not 'local'",
+    "train spread --policy pic --critic pairs --out run": "critic must be full or none, not 'pairs'",
+    "train spread --policy pic --critic none --out run": "mappo needs a critic: pic has the critic none",
 }
 
 
@@ -389,27 +435,58 @@ def test_a_warm_start_keeps_the_team(saved):
 # Defaults
 
 
-def test_defaults_of_each_policy(monkeypatch, capsys):
-    """Each policy has its own row; the command line takes what the user gives, else the row."""
-    assert set(DEFAULTS) >= {"lego", *BASELINES}
-    for name in DEFAULTS:
-        assert mappo_config(name, gamma=0.5).gamma == 0.5
-        own = {key: DEFAULTS[name][key] for key in ("width", "critic") if key in DEFAULTS[name]}
-        assert policy_config(name, depth=1) == policy_of(name, depth=1, **own)
-    assert mappo_config("somebody's own") == legoswarm.Mappo()
-    assert policy_config("somebody's own") == policy_of("somebody's own")
-    monkeypatch.setitem(DEFAULTS, "mappo", {"lr": 0.123, "epochs": 7, "width": 20})
+@pytest.mark.parametrize("name", ["lego", *BASELINES, "segnn", "segnn-planar"])
+def test_defaults_of_each_policy(name):
+    """They stand in its class: its options and, for each algorithm, what was found for it; what is given wins."""
+    cls = POLICIES[name]
+    tuned = cls.tuned["mappo"]
+    assert set(tuned) == {"lr", "epochs", "minibatches", "entropy"}
+    train = configure("spread", name)
+    assert (train.task, train.policy, train.algorithm) == (Spread(), cls(), Mappo(**tuned))
+    assert train == legoswarm.TrainConfig(Spread(), cls()) == configure(Spread(), cls())
+    given = configure("spread", name, width=16, epochs=7, agents=4, steps=10_000)
+    assert (given.task, given.policy, given.steps) == (Spread(agents=4), cls(width=16), 10_000)
+    assert given.algorithm == Mappo(**{**tuned, "epochs": 7})
+    assert configure("spread", name, "ippo").algorithm == Ippo(**tuned)  # it is MAPPO but for what critics know
+
+
+def test_defaults_of_somebodys_own_policy():
+    assert POLICIES["tiny"] is TinyPolicy
+    assert not POLICIES.own("tiny")
+    assert configure("spread", "tiny").algorithm == legoswarm.TrainConfig(Spread(), TinyPolicy()).algorithm == Mappo()
+
+
+def test_the_command_line_takes_the_same_defaults(monkeypatch, capsys):
+    monkeypatch.setattr(POLICIES["mappo"], "tuned", {"mappo": {"lr": 0.123, "epochs": 7}, "ippo": {"lr": 0.2}})
     seen = []
 
     def start(config, out, *rest, **options):
-        seen.append((config.train.mappo.lr, config.train.mappo.epochs, config.train.policy.width))
+        seen.append(config.train)
         raise ValueError("enough")
 
-    monkeypatch.setattr(loop, "start_run", start)
-    for line in ("--policy mappo", "--policy mappo --lr 0.5 --width 12", "--policy pic"):
+    monkeypatch.setattr(cli_train, "start_run", start)
+    lines = {
+        "--policy mappo": configure("spread", "mappo"),
+        "--policy mappo --lr 0.5 --width 12": configure("spread", "mappo", lr=0.5, width=12),
+        "--policy mappo --algorithm ippo": configure("spread", "mappo", "ippo"),
+        "--policy pic": configure("spread", "pic"),
+        "": legoswarm.TrainConfig(Spread()),
+    }
+    for line in lines:
         assert main(["train", "spread", *line.split()]) == 2
-    pic = mappo_config("pic")
-    assert seen == [(0.123, 7, 20), (0.5, 7, 12), (pic.lr, pic.epochs, policy_config("pic").width)]
+    assert seen == list(lines.values())
+    found = [(type(train.algorithm), train.algorithm.lr, train.algorithm.epochs, train.policy.width) for train in seen]
+    assert found == [
+        (Mappo, 0.123, 7, 128),
+        (Mappo, 0.5, 7, 12),
+        (Ippo, 0.2, 7, 128),
+        (Mappo, 1.2e-3, 5, 128),
+        (Mappo, 1.2e-3, 3, 64),
+    ]
+    capsys.readouterr()
     with pytest.raises(SystemExit):
-        main(["train", "--help"])
-    assert "mappo lr 0.123, epochs 7, width 20" in " ".join(capsys.readouterr().out.split())
+        main(["train", "spread", "--policy", "mappo", "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "learning rate (default: 0.123)" in out
+    assert "features of every layer (default: 128)" in out
+    assert "--heads" not in out

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scenes import SPREAD, TAG, near_tie, orthogonal, permute, random_scene, stack, transform
-from tiny import FAST, TURN, TinyPolicy, Yard, compiled, random_policies
 
 import legoswarm
 from legoswarm.files import read_arrays, write_arrays
@@ -27,6 +26,7 @@ from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 from tests.saved import random_weights
+from tests.tiny import FAST, TURN, TinyPolicy, Yard, compiled, random_policies
 
 SMALL = Masac(envs=16, updates=2, samples=64, capacity=1000, warmup=100, lr=1e-2, gamma=0.9, tau=0.05, critic_width=16)
 TINY = TinyPolicy(critic="none", squash=8.0)
@@ -295,9 +295,15 @@ class TestOneStep:
 
     def test_who_is_not_there_teaches_nothing(self, one_step):
         roles, batch, step = one_step
-        gone = ~batch.scene.exists[:, : CHASE.layout.agents]
-        odd = jnp.where(gone, 1e3, batch.reward), jnp.where(gone[..., None], 30.0, batch.action)
-        odd = eqx.tree_at(lambda b: (b.reward, b.action), batch, odd)
+        gone = ~batch.scene.exists
+
+        def odd(rows):
+            return jnp.where(gone[:, : rows.shape[1]].reshape(6, -1, *[1] * (rows.ndim - 2)), 9.0, rows)
+
+        def told(b):
+            return b.reward, b.action, b.scene.position, b.scene.velocity, b.next_scene.position
+
+        odd = eqx.tree_at(told, batch, tuple(odd(rows) for rows in told(batch)))
         assert gone.any()
         for one, two in zip(*(jax.tree.leaves(step(roles, b)[0].learned) for b in (batch, odd)), strict=True):
             np.testing.assert_allclose(one, two, atol=1e-5)

@@ -1,5 +1,6 @@
 """The critic of pairs, number by number, and beside an actor that is not LEGO's. Its symmetries: test_equivariance."""
 
+import dataclasses
 import functools
 
 import jax
@@ -9,11 +10,13 @@ import pytest
 from scenes import TAG, random_scene
 
 import legoswarm
+from legoswarm.learn.algorithms.ippo import Ippo
+from legoswarm.learn.algorithms.mappo import Mappo, value_of
 from legoswarm.policies.networks.pairs import PairCritic
-from legoswarm.policies.networks.roles import make_policies
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 from tests.saved import random_weights
+from tests.tiny import FAST, random_policies
 
 SMALL = policy_of("mappo", width=8, critic="pairs")
 
@@ -65,14 +68,34 @@ def test_the_value_in_numpy(acts):
     np.testing.assert_allclose(critic(scene, TAG.roles[0], jnp.array(me), action), expected, rtol=1e-4)
 
 
+def test_of_ippo_it_hears_only_those_whom_its_agent_sees():
+    """An evader that a pursuer does not see sends no messages, to nobody, when the pursuer is valued."""
+    critic = random_weights(functools.partial(PairCritic, SMALL, TAG))
+    scene = random_scene(np.random.default_rng(0), TAG, hidden=0.0, empty=False)
+    evader = TAG.block("evader").start
+    hidden = dataclasses.replace(scene, visible=scene.visible.at[0, evader].set(False))
+    moved = dataclasses.replace(hidden, position=hidden.position.at[evader].add(1.0))
+    gone = dataclasses.replace(scene, exists=scene.exists.at[evader].set(False))
+
+    @functools.partial(jax.jit, compiler_options=FAST, static_argnums=1)
+    def value(scene, algorithm):
+        return value_of(critic, scene, "pursuer", jnp.array(0), algorithm)
+
+    central, alone = ([float(value(s, by)) for s in (scene, hidden, moved, gone)] for by in (Mappo(), Ippo()))
+    assert alone[1] == alone[2] == pytest.approx(alone[3], rel=1e-5)
+    assert abs(alone[0] - alone[1]) > 1e-4
+    assert central[0] == central[1]
+    assert abs(central[1] - central[2]) > 1e-4
+
+
 @pytest.mark.usefixtures("quickly_compiled")
 def test_beside_another_actor_it_trains_and_is_saved(tmp_path):
     task = Tag(pursuers=2, evaders=1, obstacles=1, horizon=5)
-    mappo = legoswarm.Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
+    mappo = Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
     train = legoswarm.TrainConfig(task, SMALL, mappo, steps=60)
     run = legoswarm.RunConfig(train, evaluations=1, eval_episodes=3)
     folder = legoswarm.start_run(run, tmp_path / "run", quiet=True)
-    trained, fresh = legoswarm.load(folder.path).file.one(), make_policies(SMALL, task.layout, key=jax.random.key(0))
+    trained, fresh = legoswarm.load(folder.path).file.one(), random_policies(SMALL, task.layout)
     assert jax.tree.structure(trained) == jax.tree.structure(fresh)
     for role in task.layout.controlled_roles:
         critic = trained[role].critic

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from scenes import SPREAD, TAG, orthogonal, pad, permute, random_scene, stack, transform
 from test_equivariance import _fill_unused, _move_one, check
-from tiny import FAST
 
 import legoswarm
 from legoswarm.cli import main
 from legoswarm.evaluate.policies import evaluate_policy
 from legoswarm.layout import Layout
+from legoswarm.learn.algorithms.ippo import Ippo
+from legoswarm.learn.algorithms.mappo import Mappo, value_of
 from legoswarm.policies.networks.leash import pull_back
 from legoswarm.policies.networks.roles import count_parameters, make_policies, over_members
 from legoswarm.policies.networks.segnn import complete, star
@@ -37,14 +38,14 @@ from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 from tests.saved import save_small
+from tests.tiny import FAST
 
-SMALL = policy_of(width=16, depth=2, leash=1.0)  # short enough to pull
 each_name = pytest.mark.parametrize("name", ["segnn", "segnn-planar"])
 each_layout = pytest.mark.parametrize("layout", [SPREAD, TAG], ids=["spread", "tag"])
 
 
 def config_of(name, **changes):
-    return dataclasses.replace(SMALL, policy=name, **changes)
+    return policy_of(name, **{"width": 16, "depth": 2, "leash": 1.0, **changes})  # short enough to pull
 
 
 def lively(config, layout, seed=0):
@@ -294,13 +295,21 @@ def test_one_value_for_a_team_at_the_cost_of_one(layout):
 
 
 def test_the_critic_of_ippo_sees_what_its_agent_sees():
-    critic = lively(config_of("segnn-planar", critic="local"), SPREAD)["agent"].critic
+    critic = lively(config_of("segnn-planar"), SPREAD)["agent"].critic
     scene = draw_scenes(SPREAD, count=1, empty=False, hidden=0.0)[0]
     hidden = dataclasses.replace(scene, visible=scene.visible.at[0, 9].set(False))
     moved = dataclasses.replace(hidden, position=hidden.position.at[9].add(1.0))
-    value = jax.jit(lambda scene: critic(scene, "agent", jnp.array(0)), compiler_options=FAST)
-    values = [float(value(s)) for s in (scene, hidden, moved)]
-    assert values[0] != values[1] == values[2]
+
+    @functools.partial(jax.jit, compiler_options=FAST)
+    def value(critic, scene):
+        return [value_of(critic, scene, "agent", jnp.array(0), by) for by in (Mappo(), Ippo())]
+
+    central, alone = zip(*(map(float, value(critic, s)) for s in (scene, hidden, moved)), strict=True)
+    assert alone[0] == pytest.approx(central[0], rel=1e-4)
+    assert abs(alone[0] - alone[1]) > 1e-4
+    assert alone[1] == alone[2]
+    assert central[0] == central[1]
+    assert abs(central[1] - central[2]) > 1e-4
 
 
 def test_the_actor():
@@ -315,7 +324,7 @@ def test_the_actor():
     free, held, near = decide(view), decide(view, leash=1.5), decide(view, nearest=2)
     np.testing.assert_array_equal(free.frame.rotation, np.eye(2))
     assert free.log_std[0] == free.log_std[1] != 0
-    pull = pull_back(view, 1.5)
+    pull = pull_back(view, policy_of("segnn-planar", leash=1.5))
     assert np.abs(pull).max() > 1
     np.testing.assert_allclose(held.mean - free.mean, pull, atol=1e-5)
     seen = [np.argsort(np.hypot(*np.asarray(role.position).T))[:2] for role in view.others]
@@ -346,14 +355,9 @@ def test_two_at_one_place():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quickly_compiled")
-@pytest.mark.parametrize(
-    "task",
-    [Spread(agents=2, horizon=5), Tag(pursuers=2, evaders=1, obstacles=1, horizon=5)],
-    ids=lambda task: task.name,
-)
-def test_trains_is_saved_evaluated_and_acts(task, tmp_path):
-    policy = policy_of("segnn", width=12, depth=1)
-    mappo = legoswarm.Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
+def test_trains_is_saved_evaluated_and_acts(tmp_path):
+    task, policy = Tag(pursuers=2, evaders=1, obstacles=1, horizon=5), policy_of("segnn", width=9, depth=1)
+    mappo = Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
     train = legoswarm.TrainConfig(task, policy, mappo, steps=60)
     folder = legoswarm.start_run(
         legoswarm.RunConfig(train, evaluations=1, eval_episodes=3), tmp_path / "run", quiet=True

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from legoswarm.evaluate.episodes import evaluate
 from legoswarm.fast.backend import over_seeds
@@ -78,12 +80,17 @@ def rows_of(
     task: Task, actors: Actors, seeds: tuple[int, ...], episodes: int, episode_seed: int = EPISODE_SEED
 ) -> Iterator[dict[str, Any]]:
     """Give one row for each seed of stacked actors, all on the same starts."""
-    run = jax.jit(lambda stacked, key: over_seeds(lambda actors: evaluate(task, actors, key, episodes))(stacked))
-    figures = jax.device_get(run(actors, jax.random.key(episode_seed)))
+    figures = jax.device_get(_program(task, episodes)(actors, jax.random.key(episode_seed)))
     for at, seed in enumerate(seeds):
         names = sorted(figures, key=lambda name: (name != task.primary, name))
         own = {name: figures[name][at] for name in names}
         yield {**size_fields(task), "seed": seed, "episodes": episodes, **summarize(own)}
+
+
+@functools.lru_cache(maxsize=32)  # studies ask the same of many policies
+def _program(task: Task, episodes: int) -> Callable[[Actors, PRNGKeyArray], dict[str, Any]]:
+    """Return the program that evaluates stacked actors."""
+    return jax.jit(lambda stacked, key: over_seeds(lambda actors: evaluate(task, actors, key, episodes))(stacked))
 
 
 def summarize(figures: dict[str, np.ndarray]) -> dict[str, float]:

@@ -87,6 +87,10 @@ TABLES = {
         *_rows("spread-{}", {"mappo": OWN}),
         *_rows("algorithms", {"mappo with masac": JOINT}),
     ], intervals=True),
+    "algorithms-sizes": Table("trained with four agents", (2, 3, 4, 5, 6, 7, 8), [
+        *_rows("algorithms", {"lego with masac, joint encoder, trained with 4": JOINT + ", joint encoder"}),
+        *_rows("beyond", {"lego, trained with 4": PAIRS}),
+    ], head="{}"),
     "ood": Table("trained with agents starting on the left", ("left", "right", "uniform"),
         _rows("ood", {"lego": PAIRS, "segnn": OWN, "mappo-local": OWN, "mappo": OWN}, paper.OOD), "start", "{}"),
     "ood-landmarks": Table("trained with agents and landmarks on the left", ("left", "right", "uniform"),
