@@ -80,7 +80,6 @@ class Command:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         env = {
             **os.environ,
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
             FOLDER: str(programs),
         }
