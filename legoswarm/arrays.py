@@ -8,5 +8,5 @@ AnyArray: TypeAlias = Any  # a NumPy or a JAX array
 
 
 def namespace(array: AnyArray) -> Any:
-    """The module whose functions work on `array`: numpy, or jax.numpy (array API standard)."""
+    """Return the module whose functions work on `array`: numpy, or jax.numpy (array API standard)."""
     return array.__array_namespace__()

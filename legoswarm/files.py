@@ -21,7 +21,7 @@ class FileError(Exception):
 
 @contextlib.contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A file to write in the same folder and with the same suffix; renamed to `path` if all goes well."""
+    """Give a file to write in the same folder, with the same suffix; it is renamed to `path` if all goes well."""
     part = path.with_name(f".{path.stem}.part{os.getpid()}{path.suffix.lower()}")
     try:
         yield part

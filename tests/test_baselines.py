@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from scenes import SPREAD, TAG, make_scene, orthogonal, pad, permute, random_scene, stack, transform
 from test_equivariance import _fill_unused, _move_one, check, compared_agents, existing, lively
-from tiny import FAST, TinyPolicy
 
 import legoswarm
 from legoswarm.cli import main
@@ -35,6 +34,7 @@ from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 from tests.saved import random_weights, save_small
+from tests.tiny import FAST, TinyPolicy
 
 BASELINES = ("mappo", "mappo-local", "mappo-gnn", "pic")
 SMALL = {"width": 16, "depth": 1, "heads": 2, "leash": 1.0}  # short enough to pull

@@ -2,8 +2,6 @@ import json
 import tempfile
 
 import pytest
-from tiny import TINY as LINEAR
-from tiny import Yard
 
 from legoswarm.cli import main
 from legoswarm.learn.algorithms.mappo import Mappo
@@ -12,6 +10,8 @@ from legoswarm.studies import bench
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
+from tests.tiny import TINY as LINEAR
+from tests.tiny import Yard
 
 
 @pytest.fixture(autouse=True)

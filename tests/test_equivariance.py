@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenes import SPREAD, TAG, near_tie, orthogonal, pad, permute, random_scene, stack, transform
-from tiny import FAST
 
 from legoswarm.layout import Layout
 from legoswarm.learn.algorithms.ippo import Ippo
@@ -28,6 +27,7 @@ from legoswarm.policies.networks.roles import make_policies
 from legoswarm.policies.networks.team import decide, join, world_actions
 from legoswarm.policies.saved.file import load_policy
 from tests.policies import policy_of
+from tests.tiny import FAST
 
 TOLERANCE = 1e-4
 LIMITS = (Limit(), Limit("disc", 0.8))

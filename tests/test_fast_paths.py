@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scenes import SPREAD, TAG, random_scene, stack
-from tiny import FAST, random_policies
 
 from legoswarm.fast import kernels
 from legoswarm.fast.attention import MANY, SAMPLES, attention, plain_attention
@@ -22,6 +21,7 @@ from legoswarm.policies.networks.roles import over_members
 from legoswarm.scene import Entities, observe
 from legoswarm.tasks.spread import Spread
 from tests.policies import policy_of
+from tests.tiny import FAST, random_policies
 
 WIDTH, HEADS = 32, 2
 

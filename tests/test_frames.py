@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scenes import SLOW, SPREAD, TAG, make_scene, near_tie, orthogonal, random_scene, stack, transform
-from tiny import FAST
 
 from legoswarm.frames.canonical import canonicalize, make_frame
 from legoswarm.frames.rules import TINY, check_frame
@@ -20,6 +19,7 @@ from legoswarm.policies.encoders.encoder import make_view_encoder
 from legoswarm.policies.networks.encoded import EncodedActor, frame_of
 from legoswarm.scene import Entities, View, observe
 from tests.policies import policy_of
+from tests.tiny import FAST
 
 AXES = ("velocity", "position")
 angles = st.floats(-math.pi, math.pi)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scenes import make_scene, random_scene
-from tiny import FAST, TINY, TURN, Yard, compiled, random_policies
 
 from legoswarm.layout import Layout
 from legoswarm.learn.algorithms.ippo import Ippo
@@ -32,6 +31,7 @@ from legoswarm.scene import observe
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
+from tests.tiny import FAST, TINY, TURN, Yard, compiled, random_policies
 
 ROWS, MEMBERS = 12, 3
 LAYOUT = Layout(("agent", "flag"), (MEMBERS, 1))

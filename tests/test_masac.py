@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scenes import SPREAD, TAG, near_tie, orthogonal, permute, random_scene, stack, transform
-from tiny import FAST, TURN, TinyPolicy, Yard, compiled, random_policies
 
 import legoswarm
 from legoswarm.files import read_arrays, write_arrays
@@ -27,6 +26,7 @@ from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 from tests.saved import random_weights
+from tests.tiny import FAST, TURN, TinyPolicy, Yard, compiled, random_policies
 
 SMALL = Masac(envs=16, updates=2, samples=64, capacity=1000, warmup=100, lr=1e-2, gamma=0.9, tau=0.05, critic_width=16)
 TINY = TinyPolicy(critic="none", squash=8.0)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scenes import TAG, random_scene
-from tiny import FAST, random_policies
 
 import legoswarm
 from legoswarm.learn.algorithms.ippo import Ippo
@@ -17,6 +16,7 @@ from legoswarm.policies.networks.pairs import PairCritic
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 from tests.saved import random_weights
+from tests.tiny import FAST, random_policies
 
 SMALL = policy_of("mappo", width=8, critic="pairs")
 

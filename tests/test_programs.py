@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
-from tiny import Yard
 
 from legoswarm.fast import kept as keeping
 from legoswarm.fast.kept import FOLDER, kept
@@ -24,6 +23,7 @@ from legoswarm.policies.encoders.role_wise import DeepSets, register_encoder
 from legoswarm.policies.policy import POLICIES
 from legoswarm.tasks.spread import Spread
 from tests.policies import policy_of
+from tests.tiny import Yard
 
 MAPPO = Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
 CONFIG = TrainConfig(Spread(agents=2), policy_of("mappo", width=8), MAPPO, steps=200)

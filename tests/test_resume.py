@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from tiny import TINY, Yard
 
 from legoswarm.cli import main
 from legoswarm.configs import named, option
@@ -33,6 +32,7 @@ from legoswarm.learn.train import TrainConfig, configure, make_train
 from legoswarm.policies.saved.file import load_policy
 from legoswarm.policies.saved.trees import named_leaves, rebuild
 from legoswarm.tasks.spread import Spread
+from tests.tiny import TINY, Yard
 
 POLICY = "--width 8 --depth 0 --encoder deepsets --axis none"
 MAPPO = "--envs 4 --rollout 5 --epochs 1 --minibatches 1"

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import TINY, TURN, Yard, compiled, random_policies
 
 from legoswarm.learn.algorithms.mappo import Mappo, _prepare, losses, make_optimizer, new_learner
 from legoswarm.learn.rollout import collect, reset_worlds
@@ -14,6 +13,7 @@ from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from legoswarm.tasks.task import State
 from tests.policies import policy_of
+from tests.tiny import TINY, TURN, Yard, compiled, random_policies
 
 STEPS, WORLDS = 20, 16
 

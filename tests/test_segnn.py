@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from scenes import SPREAD, TAG, orthogonal, pad, permute, random_scene, stack, transform
 from test_equivariance import _fill_unused, _move_one, check
-from tiny import FAST
 
 import legoswarm
 from legoswarm.cli import main
@@ -39,6 +38,7 @@ from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 from tests.saved import save_small
+from tests.tiny import FAST
 
 each_name = pytest.mark.parametrize("name", ["segnn", "segnn-planar"])
 each_layout = pytest.mark.parametrize("layout", [SPREAD, TAG], ids=["spread", "tag"])

@@ -20,7 +20,7 @@ from legoswarm.studies.catalogue import ALL, METHODS, STUDIES, Study
 from legoswarm.studies.failure import FailingTag
 from legoswarm.studies.measures import evaluated, head_to_head, symmetries, trajectories
 from legoswarm.studies.part import SCALES, Part, Scale, Training
-from legoswarm.studies.run import Workshop, chosen_parts, list_studies, make_workshop, run_studies
+from legoswarm.studies.run import Setup, chosen_parts, list_studies, run_studies, study_setup
 from legoswarm.tasks.tag import Tag
 from tests import linear
 from tests.browser import BROWSER, in_ci, opened
@@ -37,10 +37,10 @@ LATER = dataclasses.replace(YARD, start=YARD)
 
 
 @pytest.fixture
-def shop(tmp_path, monkeypatch):
+def setup(tmp_path, monkeypatch):
     """A workshop for a study of one part."""
     monkeypatch.setitem(STUDIES, "yards", Study("one part", lambda scale: [Part("plain", (YARD,), (evaluated(),))]))
-    return Workshop(SCALE, 2, tmp_path / "runs", tmp_path / "results", ("tiny",), "legoswarm study yards")
+    return Setup(SCALE, 2, tmp_path / "runs", tmp_path / "results", ("tiny",), "legoswarm study yards")
 
 
 @pytest.fixture
@@ -62,14 +62,14 @@ def calls(monkeypatch):
     return counts
 
 
-def result(shop, part):
-    return json.loads((shop.out / "yards" / f"{part}.json").read_text())
+def result(setup, part):
+    return json.loads((setup.out / "yards" / f"{part}.json").read_text())
 
 
-def test_several_processes_share_a_training(shop, calls, monkeypatch):
+def test_several_processes_share_a_training(setup, calls, monkeypatch):
     """While somebody else is at it: wait; then what is finished is taken, what was left is gone on with."""
     monkeypatch.setattr(running, "PAUSE", 0.05)
-    said, path = [], shop.runs / YARD.folder(SCALE, 2)
+    said, path = [], setup.runs / YARD.folder(SCALE, 2)
     monkeypatch.setattr(running, "say", said.append)
     real = running.start_run
 
@@ -82,7 +82,7 @@ def test_several_processes_share_a_training(shop, calls, monkeypatch):
         return real(config, out, *args, **kwargs)
 
     monkeypatch.setattr(running, "start_run", beaten_to_it)
-    assert running.train(YARD, shop).path == path
+    assert running.train(YARD, setup).path == path
     assert len(said) == 1
     assert "another process has begun" in said[0]
     assert RunFolder(path).read_metrics()[-1]["iteration"] == 2
@@ -109,15 +109,15 @@ def test_parts_side_by_side(tmp_path, capfd, monkeypatch):
     assert "step" in (tmp_path / "runs" / "generalization-mappo-3.log").read_text()
 
 
-def test_a_study_runs_through_once(shop, calls, monkeypatch):
+def test_a_study_runs_through_once(setup, calls, monkeypatch):
     parts = [
         Part("plain", (YARD,), (evaluated(agents=(2, 3)), trajectories("an episode"))),
         Part("warm", (LATER,), (evaluated(label={"kind": "warm"}),), "tiny-curr"),
     ]
     monkeypatch.setitem(STUDIES, "yards", Study("two parts", lambda scale: parts))
-    run_studies(["yards"], shop)
+    run_studies(["yards"], setup)
     assert calls == {"start_run": 2, "resume_run": 0}  # the warm start's own run is the first part's
-    plain, warm = result(shop, "plain"), result(shop, "warm")
+    plain, warm = result(setup, "plain"), result(setup, "warm")
     assert [(row["agents"], row["seed"]) for row in plain["rows"]] == [(2, 0), (2, 1), (3, 0), (3, 1)]
     assert plain["curve"]["steps"] == [12, 24]
     assert np.array(plain["curve"]["values"]).shape == (2, 2)
@@ -129,14 +129,14 @@ def test_a_study_runs_through_once(shop, calls, monkeypatch):
     assert np.array(plain["trajectories"][0]["positions"]).shape == (6, 3, 2)
     for field in ("command", "hardware", "versions", "seconds", "train_seconds", "date"):
         assert plain[field], field
-    before = {path: path.read_bytes() for path in shop.out.rglob("*.json")}
-    run_studies(["yards"], shop)
+    before = {path: path.read_bytes() for path in setup.out.rglob("*.json")}
+    run_studies(["yards"], setup)
     assert calls == {"start_run": 2, "resume_run": 0}
-    assert before == {path: path.read_bytes() for path in shop.out.rglob("*.json")}
-    assert list_studies(["yards"], shop).count("done") == 2
+    assert before == {path: path.read_bytes() for path in setup.out.rglob("*.json")}
+    assert list_studies(["yards"], setup).count("done") == 2
 
 
-def test_a_killed_part_goes_on_where_it_was(shop, calls, monkeypatch, tmp_path):
+def test_a_killed_part_goes_on_where_it_was(setup, calls, monkeypatch, tmp_path):
     class Kill(BaseException):
         pass
 
@@ -149,53 +149,53 @@ def test_a_killed_part_goes_on_where_it_was(shop, calls, monkeypatch, tmp_path):
 
     monkeypatch.setattr(RunFolder, "append_metrics", killed)
     with pytest.raises(Kill):
-        run_studies(["yards"], shop)
+        run_studies(["yards"], setup)
     monkeypatch.setattr(RunFolder, "append_metrics", append)
-    assert not shop.out.exists()
-    run_studies(["yards"], shop)
+    assert not setup.out.exists()
+    run_studies(["yards"], setup)
     assert calls == {"start_run": 1, "resume_run": 1}
-    whole = dataclasses.replace(shop, runs=tmp_path / "runs-whole", out=tmp_path / "whole")
+    whole = dataclasses.replace(setup, runs=tmp_path / "runs-whole", out=tmp_path / "whole")
     run_studies(["yards"], whole)
     for field in ("curve", "rows"):
-        assert result(shop, "plain")[field] == result(whole, "plain")[field]
+        assert result(setup, "plain")[field] == result(whole, "plain")[field]
 
 
-def test_training_here_and_measuring_there(shop, calls, monkeypatch):
+def test_training_here_and_measuring_there(setup, calls, monkeypatch):
     """Measuring needs the run of the part alone, not the one it started from."""
     parts = [Part("warm", (LATER,), (evaluated(),))]
     monkeypatch.setitem(STUDIES, "yards", Study("one part", lambda scale: parts))
-    run_studies(["yards/warm"], shop, train_only=True)
+    run_studies(["yards/warm"], setup, train_only=True)
     assert calls == {"start_run": 2, "resume_run": 0}
-    assert not shop.out.exists()
-    shutil.rmtree(shop.runs / YARD.folder(shop.scale, shop.seeds))
-    run_studies(["yards"], shop)
+    assert not setup.out.exists()
+    shutil.rmtree(setup.runs / YARD.folder(setup.scale, setup.seeds))
+    run_studies(["yards"], setup)
     assert calls == {"start_run": 2, "resume_run": 0}
-    assert len(result(shop, "warm")["rows"]) == 2
+    assert len(result(setup, "warm")["rows"]) == 2
 
 
 def test_parts_by_name():
-    shop = make_workshop("full")
+    setup = study_setup("full")
     names = ["spread-3/pic", "ood", "spread-3/lego", "ood/lego"]
-    got = [f"{study}/{part.name}" for study, part in chosen_parts(names, shop)]
-    assert got == ["spread-3/lego", "spread-3/pic", *(f"ood/{part.name}" for part in shop.parts("ood"))]
-    assert len(chosen_parts(["all"], shop)) == sum(len(shop.parts(study)) for study in STUDIES)
+    got = [f"{study}/{part.name}" for study, part in chosen_parts(names, setup)]
+    assert got == ["spread-3/lego", "spread-3/pic", *(f"ood/{part.name}" for part in setup.parts("ood"))]
+    assert len(chosen_parts(["all"], setup)) == sum(len(setup.parts(study)) for study in STUDIES)
 
 
-def test_results_of_other_settings_are_not_mixed(shop, calls):
-    run_studies(["yards"], shop)
+def test_results_of_other_settings_are_not_mixed(setup, calls):
+    run_studies(["yards"], setup)
     with pytest.raises(FileError, match="other settings"):
-        run_studies(["yards"], dataclasses.replace(shop, seeds=1))
+        run_studies(["yards"], dataclasses.replace(setup, seeds=1))
 
 
-def test_a_part_that_fails_is_named_and_the_others_go_on(shop, calls, monkeypatch, capsys, optimised):
+def test_a_part_that_fails_is_named_and_the_others_go_on(setup, calls, monkeypatch, capsys, optimised):
     bad = Part("bad", (YARD,), (evaluated(teams=("3v2",)),))
     good = Part("good", (YARD,))
     monkeypatch.setitem(STUDIES, "yards", Study("one fails", lambda scale: [bad, good]))
     with pytest.raises(ValueError, match="1 of 2 parts failed: yards/bad"):
-        run_studies(["yards"], shop)
+        run_studies(["yards"], setup)
     assert "no pursuers and evaders" in capsys.readouterr().err
-    assert result(shop, "good")["part"] == "good"
-    assert not (shop.out / "yards" / "bad.json").exists()
+    assert result(setup, "good")["part"] == "good"
+    assert not (setup.out / "yards" / "bad.json").exists()
     assert not jax.config.read("jax_disable_most_optimizations")
 
 
@@ -226,36 +226,36 @@ def test_every_training_of_the_catalogue_is_possible(scale):
 
 
 def test_studies_of_the_full_scale_share_the_four_agent_run():
-    shop = make_workshop("full")
-    parts = {f"{study}/{part.name}": part for study in STUDIES for part in shop.parts(study)}
+    setup = study_setup("full")
+    parts = {f"{study}/{part.name}": part for study in STUDIES for part in setup.parts(study)}
     for one, other in (
         ("generalization/lego", "curriculum/lego-scl"),
         ("generalization/lego", "beyond/large-teams"),
     ):
         assert parts[one].policies == parts[other].policies
     assert parts["spread-6/pic"].policies == parts["generalization/pic-6"].policies
-    assert len(parts) == sum(len(list(STUDIES[s].parts(shop.scale))) for s in STUDIES) - _planar(shop.scale)
+    assert len(parts) == sum(len(list(STUDIES[s].parts(setup.scale))) for s in STUDIES) - _planar(setup.scale)
 
 
 def test_the_committed_results_are_those_of_the_catalogue():
     """Every file is a part of it that was made with today's settings, and every part of the paper's methods is done."""
-    shop = make_workshop("full", methods=ALL, out=ROOT / "results" / "studies")
-    listed = [line.split() for line in list_studies(["all"], shop).splitlines() if line.startswith("  ")]
+    setup = study_setup("full", methods=ALL, out=ROOT / "results" / "studies")
+    listed = [line.split() for line in list_studies(["all"], setup).splitlines() if line.startswith("  ")]
     done = {words[1] for words in listed if words[0] == "done"}
-    assert done == {str(path.relative_to(shop.out).with_suffix("")) for path in shop.out.rglob("*.json")}
+    assert done == {str(path.relative_to(setup.out).with_suffix("")) for path in setup.out.rglob("*.json")}
     waiting = {words[0] for words in listed if words[0] != "done"}
     assert all("segnn-planar" in name for name in waiting)
 
 
 def test_another_algorithm_trains_beside_the_same_runs():
-    shop = make_workshop("full")
-    parts = {study: {part.name: part for part in shop.parts(study)} for study in ("algorithms", "spread-3")}
+    setup = study_setup("full")
+    parts = {study: {part.name: part for part in setup.parts(study)} for study in ("algorithms", "spread-3")}
     for method in ("lego", "mappo"):
         [same] = parts["spread-3"][method].policies
         [other] = parts["algorithms"][f"{method}-masac"].policies
         assert dataclasses.replace(other, algorithm="mappo") == same
-        assert other.folder(shop.scale, 10).startswith(f"spread-3v3-{method}-masac-2000000-")
-        assert same.folder(shop.scale, 10).startswith(f"spread-3v3-{method}-2000000-")
+        assert other.folder(setup.scale, 10).startswith(f"spread-3v3-{method}-masac-2000000-")
+        assert same.folder(setup.scale, 10).startswith(f"spread-3v3-{method}-2000000-")
         assert other.config(SCALES["tiny"], 1, Path()).train.iterations == 2
 
 
@@ -270,14 +270,14 @@ def test_tiny_has_one_size_for_each_method():
 
 
 def test_methods_can_be_left_out():
-    shop = make_workshop("full", methods=["lego", "mappo"])
-    assert [part.name for part in shop.parts("spread-3")] == ["lego", "mappo"]
-    meetings = [part.name for part in shop.parts("head-to-head")]
+    setup = study_setup("full", methods=["lego", "mappo"])
+    assert [part.name for part in setup.parts("spread-3")] == ["lego", "mappo"]
+    meetings = [part.name for part in setup.parts("head-to-head")]
     pairs = ["lego-lego", "lego-mappo", "mappo-lego", "mappo-mappo"]
     assert meetings == [*pairs, "lego-1e6-mappo", "lego-full-mappo"]
     assert "segnn-planar" not in METHODS
     with pytest.raises(ValueError, match="no part of ood is left"):
-        run_studies(["ood"], make_workshop("full", methods=["pic"]))
+        run_studies(["ood"], study_setup("full", methods=["pic"]))
 
 
 @pytest.mark.parametrize(
@@ -373,9 +373,9 @@ def test_all_studies_run_through_and_are_reported(tmp_path, monkeypatch):
     words = ["study", "all", "--scale", "tiny"]
     done = linear.run(*words)
     assert done.returncode == 0, done.stderr
-    shop = make_workshop("tiny")
-    assert all(shop.done(study, part) for study in STUDIES for part in shop.parts(study))
-    assert main(["report", "--results", str(shop.out), "--figures", "figures", "--markdown", "tables.md"]) == 0
+    setup = study_setup("tiny")
+    assert all(setup.done(study, part) for study in STUDIES for part in setup.parts(study))
+    assert main(["report", "--results", str(setup.out), "--plots", "figures", "--markdown", "tables.md"]) == 0
     text = Path("report.html").read_text()
     page = check_page(text)
     assert "<p class='open'>" not in text  # nothing is missing

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import FAST, TINY, Yard, compiled, random_policies
 
 from legoswarm.cli import main
 from legoswarm.fast.backend import over_seeds
@@ -21,6 +20,7 @@ from legoswarm.policies.saved.file import load_policy
 from legoswarm.policies.saved.trees import named_leaves
 from legoswarm.tasks.spread import Spread
 from tests.policies import policy_of
+from tests.tiny import FAST, TINY, Yard, compiled, random_policies
 
 SEEDS = (0, 1, 2, 3, 4, 6)
 TRAIN = TrainConfig(

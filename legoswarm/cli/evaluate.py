@@ -91,14 +91,14 @@ class Study:
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Do the parts, or list them."""
-        from legoswarm.studies.run import list_studies, make_workshop, run_studies
+        from legoswarm.studies.run import list_studies, run_studies, study_setup
 
         where = {"runs": self.runs, "out": self.out, "command": command_line}
-        shop = make_workshop(self.scale, seeds=self.seeds, methods=self.methods, **where)
+        setup = study_setup(self.scale, seeds=self.seeds, methods=self.methods, **where)
         if self.list:
-            print(list_studies(self.names, shop))
+            print(list_studies(self.names, setup))
         else:
-            run_studies(self.names, shop, train_only=self.train_only, jobs=self.jobs)
+            run_studies(self.names, setup, train_only=self.train_only, jobs=self.jobs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,11 +107,11 @@ class Report:
 
     results: Path = argument(Path("results/studies"), "folder of results")
     out: Path = argument(Path("report.html"), "the page")
-    figures: Path | None = argument(None, "folder for the figures as PNG files, too")
+    plots: Path | None = argument(None, "folder for the plots as PNG files, too")
     markdown: Sequence[Path] = argument((), "fill the places for tables in these Markdown files too")
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Draw it and print the page's name."""
         from legoswarm.studies.report import write_report
 
-        print(write_report(self.results, self.out, self.figures, self.markdown))
+        print(write_report(self.results, self.out, self.plots, self.markdown))

@@ -47,7 +47,7 @@ def make_frame(view: View, axis: str = "velocity", rest: str = "equivariant", sl
     """Return the frame that the agent's own observation defines; below the speed `slow` it counts as at rest."""
     x_global = jnp.array([1.0, 0.0], view.velocity.dtype)
     if axis == "none":
-        return Frame(jnp.eye(2, dtype=view.velocity.dtype), jnp.array(False))
+        return Frame(jnp.eye(len(view.velocity), dtype=view.velocity.dtype), jnp.array(False))
     speed = _norm(view.velocity)
     seen = view.flat()
     to_centroid = centroid_offset(seen)

@@ -19,7 +19,7 @@ from legoswarm.studies.claims import CLAIMS, FAILS, GOALS, HOLDS, OPEN, Claim, j
 from legoswarm.studies.markdown import TABLES, write_markdown
 from legoswarm.studies.paper import named
 from legoswarm.studies.results import Results
-from legoswarm.studies.run import make_workshop
+from legoswarm.studies.run import study_setup
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -163,7 +163,7 @@ def _missing(results: Results, study: str) -> list[str]:
     """Return the parts of a study, at the scale at which it was run, that are not there."""
     done = results.parts[study]
     scale = next(iter(done.values()))["scale"]
-    return [part.name for part in make_workshop(scale).parts(study) if part.name not in done]
+    return [part.name for part in study_setup(scale).parts(study) if part.name not in done]
 
 
 def _beside(results: Results, study: str) -> str:

@@ -24,7 +24,7 @@ from legoswarm.studies.results import part_file
 
 
 @dataclasses.dataclass(frozen=True)
-class Workshop:
+class Setup:
     """Says where studies are done and how much of them."""
 
     scale: Scale
@@ -54,7 +54,7 @@ class Workshop:
         return True
 
 
-def make_workshop(
+def study_setup(
     scale: str,
     *,
     seeds: int | None = None,
@@ -62,7 +62,7 @@ def make_workshop(
     runs: str | Path | None = None,
     out: str | Path | None = None,
     command: str = "",
-) -> Workshop:
+) -> Setup:
     """Return the settings that the command line names; scales other than `full` have a results folder of their own."""
     if unknown := sorted(set(methods or ()) - set(ALL)):
         raise ValueError(f"unknown method {unknown[0]!r}; known: {', '.join(ALL)}")
@@ -73,52 +73,52 @@ def make_workshop(
     name = "studies" if scale == "full" else f"studies-{scale}"
     count = SCALES[scale].seeds if seeds is None else seeds
     places = Path(runs or f"runs/{name}"), Path(out or f"results/{name}")
-    return Workshop(SCALES[scale], count, *places, METHODS if methods is None else tuple(methods), command)
+    return Setup(SCALES[scale], count, *places, METHODS if methods is None else tuple(methods), command)
 
 
-def chosen_parts(names: Sequence[str], shop: Workshop) -> list[tuple[str, Part]]:
+def chosen_parts(names: Sequence[str], setup: Setup) -> list[tuple[str, Part]]:
     """Return what names ask for, each a study, a part of it (STUDY/PART) or `all`: once, in the catalogue's order."""
     wanted: set[tuple[str, str]] = set()
     for name in names:
         study, _, part = name.partition("/")
         if study != "all" and study not in STUDIES:
             raise ValueError(f"unknown study {study!r}; known: {', '.join(STUDIES)}, all")
-        there = [(one, each.name) for one in (STUDIES if study == "all" else [study]) for each in shop.parts(one)]
+        there = [(one, each.name) for one in (STUDIES if study == "all" else [study]) for each in setup.parts(one)]
         if part and (study, part) not in there:
             raise ValueError(f"{study} has no part {part!r}; it has: {', '.join(each for _, each in there)}")
         wanted |= {(study, part)} if part else set(there)
-    jobs = [(study, part) for study in STUDIES for part in shop.parts(study)]
+    jobs = [(study, part) for study in STUDIES for part in setup.parts(study)]
     return [(study, part) for study, part in jobs if (study, part.name) in wanted]
 
 
-def list_studies(names: Sequence[str], shop: Workshop) -> str:
+def list_studies(names: Sequence[str], setup: Setup) -> str:
     """Return a line for each study, and one for each of its parts: done or not."""
     lines = []
-    for study, jobs in itertools.groupby(chosen_parts(names, shop), key=lambda job: job[0]):
+    for study, jobs in itertools.groupby(chosen_parts(names, setup), key=lambda job: job[0]):
         lines.append(f"{study}: {STUDIES[study].about}")
-        lines += [f"  {'done' if shop.done(study, part) else '    '} {study}/{part.name}" for _, part in jobs]
+        lines += [f"  {'done' if setup.done(study, part) else '    '} {study}/{part.name}" for _, part in jobs]
     return "\n".join(lines)
 
 
-def run_studies(names: Sequence[str], shop: Workshop, *, train_only: bool = False, jobs: int = 1) -> None:
+def run_studies(names: Sequence[str], setup: Setup, *, train_only: bool = False, jobs: int = 1) -> None:
     """Do the parts that are not done yet; one that fails is named, and the others go on.
 
     With `train_only` nothing is measured: a later call, on any machine that has the run folders, does that. With
     several `jobs` each part has a process of its own.
     """
-    parts = chosen_parts(names, shop)
+    parts = chosen_parts(names, setup)
     if not parts:
-        raise ValueError(f"no part of {', '.join(names)} is left with the methods {', '.join(shop.methods)}")
-    waiting = [part for part in parts if not shop.done(*part)]
-    say(f"{len(parts)} parts, {len(parts) - len(waiting)} of them done; results in {shop.out}")
+        raise ValueError(f"no part of {', '.join(names)} is left with the methods {', '.join(setup.methods)}")
+    waiting = [part for part in parts if not setup.done(*part)]
+    say(f"{len(parts)} parts, {len(parts) - len(waiting)} of them done; results in {setup.out}")
     if jobs > 1:
-        words = [*shop.words(), *(["--train-only"] if train_only else [])]
-        failed = side_by_side([f"{study}/{part.name}" for study, part in waiting], words, jobs, shop.runs)
+        words = [*setup.words(), *(["--train-only"] if train_only else [])]
+        failed = side_by_side([f"{study}/{part.name}" for study, part in waiting], words, jobs, setup.runs)
     else:
         optimise = jax.config.read("jax_disable_most_optimizations")
-        jax.config.update("jax_disable_most_optimizations", shop.scale.compile_fast)
+        jax.config.update("jax_disable_most_optimizations", setup.scale.compile_fast)
         try:
-            failed = _do_all(waiting, shop, train_parts if train_only else do_part)
+            failed = _do_all(waiting, setup, train_parts if train_only else do_part)
         finally:
             jax.config.update("jax_disable_most_optimizations", optimise)
     if failed:
@@ -126,17 +126,17 @@ def run_studies(names: Sequence[str], shop: Workshop, *, train_only: bool = Fals
     if train_only:
         say("all trained; measure it with the same command without --train-only")
     else:
-        say(f"all done; draw it with: legoswarm report --results {shop.out}")
+        say(f"all done; draw it with: legoswarm report --results {setup.out}")
 
 
-def _do_all(waiting: Sequence[tuple[str, Part]], shop: Workshop, do: Callable[[str, Part, Workshop], Any]) -> list[str]:
+def _do_all(waiting: Sequence[tuple[str, Part]], setup: Setup, do: Callable[[str, Part, Setup], Any]) -> list[str]:
     """Do parts one after the other; return the names of those that failed."""
     failed = []
     for number, (study, part) in enumerate(waiting, 1):
         say(f"[{number}/{len(waiting)}] {study}/{part.name}")
         started = time.monotonic()
         try:
-            do(study, part, shop)
+            do(study, part, setup)
         except (ValueError, RuntimeError, FileError, MemoryError) as error:
             failed.append(f"{study}/{part.name}")
             say(f"{failed[-1]} failed: {' '.join(str(error).split())[:500]}")
@@ -145,54 +145,54 @@ def _do_all(waiting: Sequence[tuple[str, Part]], shop: Workshop, do: Callable[[s
     return failed
 
 
-def do_part(study: str, part: Part, shop: Workshop) -> Path:
+def do_part(study: str, part: Part, setup: Setup) -> Path:
     """Train or find the part's policies, measure, and write its file as a whole."""
     started = time.monotonic()
-    policies = train_parts(study, part, shop)
+    policies = train_parts(study, part, setup)
     result: dict[str, Any] = {
         "study": study,
         "part": part.name,
         "label": part.called,
         "method": part.methods[0],
-        "scale": shop.scale.name,
-        "command": shop.command,
+        "scale": setup.scale.name,
+        "command": setup.command,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "runs": [Path(policy).name for policy in policies],
     }
     if isinstance(own := part.policies[0], Training):
         result |= learning(RunFolder(policies[0]), own)
     for measure in part.measures:
-        for name, value in measure(policies, shop.scale).items():
+        for name, value in measure(policies, setup.scale).items():
             if isinstance(value, list):
                 result.setdefault(name, []).extend(value)
             else:
                 result[name] = value
     result |= {"seconds": round(time.monotonic() - started, 2), **provenance()}
-    path = part_file(shop.out, study, part.name)
+    path = part_file(setup.out, study, part.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, finite({**result, "content": part.content(shop.scale, shop.seeds)}))
+    write_json(path, finite({**result, "content": part.content(setup.scale, setup.seeds)}))
     return path
 
 
-def train_parts(study: str, part: Part, shop: Workshop) -> list[str]:
+def train_parts(study: str, part: Part, setup: Setup) -> list[str]:
     """Return the part's policies, trained where they were not."""
     del study
-    return [policy if isinstance(policy, str) else str(train(policy, shop).path) for policy in part.policies]
+    return [policy if isinstance(policy, str) else str(train(policy, setup).path) for policy in part.policies]
 
 
-def train(training: Training, shop: Workshop) -> RunFolder:
+def train(training: Training, setup: Setup) -> RunFolder:
     """Return the run folder of a training: finished already, or resumed, or started.
 
     What it starts from comes first, unless it is finished and needs that no more. Where another process is at it,
     this one waits until it is done, or goes on if the other one was stopped.
     """
-    path = shop.runs / training.folder(shop.scale, shop.seeds)
-    if training.start is not None and not _finished(training, shop, path):
-        train(training.start, shop)
+    path = setup.runs / training.folder(setup.scale, setup.seeds)
+    if training.start is not None and not _finished(training, setup, path):
+        train(training.start, setup)
     said = False
     while True:
         try:
-            return _train_now(training, shop, path)
+            return _train_now(training, setup, path)
         except Busy as busy:
             if not said:
                 say(f"{busy}: waiting for it")
@@ -200,21 +200,22 @@ def train(training: Training, shop: Workshop) -> RunFolder:
             time.sleep(PAUSE)
 
 
-def _train_now(training: Training, shop: Workshop, path: Path) -> RunFolder:
+def _train_now(training: Training, setup: Setup, path: Path) -> RunFolder:
     if not (path / "config.json").exists():
-        config = training.config(shop.scale, shop.seeds, shop.runs)
+        config = training.config(setup.scale, setup.seeds, setup.runs)
         try:
-            return start_run(config, path, shop.command, alone=training.alone)
+            return start_run(config, path, setup.command, alone=training.alone)
         except FileError as error:
             if isinstance(error, Busy) or not (path / "config.json").exists():
                 raise
             raise Busy(f"another process has begun {path}") from None
-    return RunFolder(path) if _finished(training, shop, path) else resume_run(path, alone=training.alone)
+    return RunFolder(path) if _finished(training, setup, path) else resume_run(path, alone=training.alone)
 
 
-def _finished(training: Training, shop: Workshop, path: Path) -> bool:
+def _finished(training: Training, setup: Setup, path: Path) -> bool:
     rows = RunFolder(path).read_metrics() if (path / "config.json").exists() else []
-    return bool(rows) and rows[-1]["iteration"] == training.config(shop.scale, shop.seeds, shop.runs).train.iterations
+    last = training.config(setup.scale, setup.seeds, setup.runs).train.iterations
+    return bool(rows) and rows[-1]["iteration"] == last
 
 
 def learning(folder: RunFolder, training: Training) -> dict[str, Any]:

@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from saved import small_policy
 from scenes import SIDE_MARGIN, frame_vectors, near_tie, random_scene, stack
-from tiny import compiled
 
 from legoswarm.policies.networks.team import decide, world_actions
 from legoswarm.policies.saved.file import save_policy
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
+from tests.tiny import compiled
 
 TOLERANCE = 1e-5
 SCENES = 60

@@ -16,8 +16,10 @@ from saved import save_small
 
 import legoswarm
 from legoswarm.cli import main
+from legoswarm.configs import named
 from legoswarm.deploy import export
 from legoswarm.deploy.runtime import Runtime, load_runtime
+from legoswarm.policies.mappo import MappoPolicy
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 
@@ -131,7 +133,7 @@ def test_without_onnx(tag, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("edit", "options", "match"),
     [
-        (lambda about: about["policy"].update(policy="mappo"), [], "a mappo policy, but without JAX only lego"),
+        (lambda about: about.update(policy=named(MappoPolicy())), [], "a mappo policy, but without JAX only lego"),
         (lambda about: about["policy"].update(encoder="own"), [], "names the encoder 'own'"),
         (lambda about: about.update(limit="sphere"), [], "policy.json is not a usable policy description"),
         (None, ["--seed", "6"], "no seed 6 in this policy"),

@@ -17,6 +17,7 @@ from safetensors.numpy import save as save_tensors
 from saved import save_small, small_policy
 
 import legoswarm
+from legoswarm.configs import named
 from legoswarm.deploy.runtime import Runtime, load_runtime, main
 from legoswarm.files import FileError
 from legoswarm.policies.lego import LegoPolicy
@@ -204,11 +205,17 @@ def test_policies_that_need_jax_are_refused_for_that_reason(copy):
     path = copy / "policy.json"
     about = json.loads(path.read_text())
     for change, why in (
-        ({"policy": "mappo"}, "describes a mappo policy, but without JAX only lego policies act$"),
-        ({"encoder": "own"}, "names the encoder 'own'; without JAX there are attention, deepsets, joint$"),
+        (named(policy_of("mappo")), "describes a mappo policy, but without JAX only lego policies act$"),
+        (
+            {**about["policy"], "encoder": "own"},
+            "names the encoder 'own'; without JAX there are attention, deepsets, jo",
+        ),
+        ({**about["policy"], "heads": 3}, r"the width \(8\) must be a multiple of the heads \(3\)"),
     ):
-        path.write_text(json.dumps({**about, "policy": {**about["policy"], **change}}))
+        path.write_text(json.dumps({**about, "policy": change}))
         refused(copy, why)
+    path.write_text(json.dumps({**about, "dimension": 3}))
+    refused(copy, "is of 3 dimensions; without JAX policies act in the plane$")
 
 
 # The nearest

@@ -49,7 +49,7 @@ class Graph(eqx.Module):
 
 
 def star(view: View, count: int = 0) -> Graph:
-    """What one agent sees: everybody sends to the agent, which is a kind of its own; `count` as for `nearest`."""
+    """Return what one agent sees: everybody sends to the agent, a kind of its own; `count` as for `nearest`."""
     view = View(view.position, view.velocity, tuple(nearest(role, count) for role in view.others))
     others = view.flat()
     kinds = (0, *(kind for kind, role in enumerate(view.others, 1) for _ in range(len(role.mask))))
@@ -63,7 +63,7 @@ def star(view: View, count: int = 0) -> Graph:
 
 
 def complete(scene: Scene) -> Graph:
-    """The full state: everybody sends to everybody else."""
+    """Return the full state: everybody sends to everybody else."""
     kinds = tuple(int(kind) for kind in np.repeat(np.arange(len(scene.layout.roles)), scene.layout.slots))
     both = scene.exists[:, None] & scene.exists[None]
     return Graph(
@@ -108,7 +108,7 @@ class Layer(eqx.Module):
         self.irreps = irreps
 
     def __call__(self, x: Features, graph: Graph, edges: Edges) -> Features:
-        """The next features of every node."""
+        """Return the next features of every node."""
         sent = self.send(x, edges)
         silent = len(graph.exists) - len(graph.edge)  # nodes that nobody sends to
         received = jnp.pad(jnp.where(graph.edge[..., None], sent.values, 0.0).sum(1), ((0, silent), (0, 0)))
@@ -118,7 +118,7 @@ class Layer(eqx.Module):
         return Features(x.values + step.values, x.turning)
 
     def send(self, x: Features, edges: Edges) -> Features:
-        """The messages from all senders to all receivers, worked out in the frames of the edges."""
+        """Return the messages from all senders to all receivers, worked out in the frames of the edges."""
         shape = edges.distance.shape[:2]
         ends = x.values[: shape[0], None], x.values[None, len(x.values) - shape[1] :]
         spread = (Features(jnp.broadcast_to(end, (*shape, end.shape[2])), x.turning) for end in ends)
@@ -147,7 +147,7 @@ class Segnn(eqx.Module):
         self.whole = NodeMap(kept, last, gated=True), NodeMap(last, result, gain=gain)
 
     def __call__(self, graph: Graph) -> Features:
-        """The result for the whole graph."""
+        """Return the result for the whole graph."""
         velocity = jnp.concatenate([norm(graph.velocity), graph.velocity], axis=1)
         x = self.embed(velocity, graph.kinds)
         edges = Edges(graph, self.embed.after)
@@ -187,7 +187,7 @@ class SegnnCritic(eqx.Module):
 
 
 def norm(vectors: Float[Array, "*n 2"]) -> Float[Array, "*n 1"]:
-    """The length of each."""
+    """Return the length of each vector."""
     return jnp.sqrt((vectors * vectors).sum(-1, keepdims=True))
 
 

@@ -48,7 +48,7 @@ class Irreps(NamedTuple):
 
 
 def balanced(width: int) -> Irreps:
-    """`width` numbers in three dimensions, about a third of each order: 64 are 23x0e + 7x1o + 4x2e."""
+    """Share out `width` numbers in three dimensions, about a third of each order: 64 are 23x0e + 7x1o + 4x2e."""
     share = width // 3
     vectors, tensors = max(share // 3, 1), max(share // 5, 1)
     scalars = width - 3 * vectors - 5 * tensors
@@ -69,21 +69,21 @@ class Features(eqx.Module):
 
     @property
     def parts(self) -> list[Float[Array, "*n part"]]:
-        """What does not turn (scalars, one number of each tensor); x of vectors, cos 2a of tensors; y and sin 2a."""
+        """Split into what does not turn; x of vectors and cos 2a of tensors; y of vectors and sin 2a of tensors."""
         end = self.values.shape[-1]
         return jnp.split(self.values, [end - 2 * self.turning, end - self.turning], axis=-1)
 
 
 def activate(x: Features, irreps: Irreps) -> Features:
-    """SiLU of the scalars; vectors and tensors times the sigmoids of their gates."""
+    """Apply SiLU to the scalars; multiply vectors and tensors by the sigmoids of their gates."""
     gates, values = jnp.split(x.values, [irreps.turning], axis=-1)
     by = jnp.concatenate([values[..., : irreps.scalars], gates[..., irreps.vectors :], gates, gates], axis=-1)
     gain = np.where(np.arange(by.shape[-1]) < irreps.scalars, SILU_GAIN, SIGMOID_GAIN).astype(np.float32)
     return Features(jnp.expand_dims(gain, range(by.ndim - 1)) * values * jax.nn.sigmoid(by), x.turning)
 
 
-def apart(matrix: Float[Array, "inputs outputs"], irreps: Irreps) -> Float[Array, "inputs outputs"]:
-    """A matrix for two features order by order, its rows sorted for one after the other; further rows stay first.
+def rows_by_feature(matrix: Float[Array, "inputs outputs"], irreps: Irreps) -> Float[Array, "inputs outputs"]:
+    """Sort the rows of a matrix for two features order by order, for one after the other; further rows stay first.
 
     Sorting a matrix costs less than sorting what it is multiplied with.
     """
@@ -102,25 +102,25 @@ class Turn(eqx.Module):
     sin: Float[Array, "*n turning"]
 
     def into(self, x: Features) -> Features:
-        """From the world's frame to the edges'."""
+        """Turn features from the world's frame to the edges'."""
         return Turn(self.cos, -self.sin).back(x)
 
     def back(self, x: Features) -> Features:
-        """From the edges' frames to the world's."""
+        """Turn features from the edges' frames to the world's."""
         invariant, along, across = x.parts
         turned = invariant, self.cos * along - self.sin * across, self.cos * across + self.sin * along
         return Features(jnp.concatenate(turned, axis=-1), x.turning)
 
 
 def turn_of(direction: Float[Array, "*n 2"], irreps: Irreps) -> Turn:
-    """For unit vectors. For a zero vector everything that has a direction becomes zero."""
+    """Return the turn of unit vectors; for a zero vector everything that has a direction becomes zero."""
     c, s = direction[..., :1], direction[..., 1:]
     is_vector = np.expand_dims(np.arange(irreps.turning) < irreps.vectors, tuple(range(direction.ndim - 1)))
     return Turn(jnp.where(is_vector, c, c * c - s * s), jnp.where(is_vector, s, 2 * c * s))
 
 
 def deviations(*shape: int) -> Float[Array, "*shape"]:
-    """Of random weights that keep the scale of what they are applied to; see `randomise`."""
+    """Return the deviations of random weights that keep the scale of what they are applied to; see `randomise`."""
     return jnp.full(shape, shape[-2] ** -0.5)
 
 
@@ -150,7 +150,7 @@ class NodeMap(eqx.Module):
     def __call__(
         self, x: Float[Array, "nodes inputs"], kinds: tuple[int, ...], joined: Irreps | None = None
     ) -> Features:
-        """Every node by the map of its kind; `joined` are the irreps of each of two features side by side."""
+        """Map every node by the map of its kind; `joined` are the irreps of each of two features side by side."""
         one_hot = np.eye(max(kinds) + 1, dtype=np.float32)[np.array(kinds)]
         blocks = zip((self.scalars, self.vectors, self.tensors), self.before, self.after, strict=True)
         count = one_hot.shape[1]
@@ -158,7 +158,7 @@ class NodeMap(eqx.Module):
 
         def matrix(scalars: Array, vectors: Array, tensors: Array) -> Array:
             whole = block_diag(scalars, tensors, vectors, tensors, vectors, tensors)
-            return whole if joined is None else apart(whole, joined)
+            return whole if joined is None else rows_by_feature(whole, joined)
 
         # A product rather than an index: the gradient is a sum then, not a scatter.
         chosen = (one_hot[..., None, None] * jax.vmap(matrix)(*weights)[None]).sum(1)
@@ -172,12 +172,12 @@ class PlanarWeights(eqx.Module):
     odd: Float[Array, "odd_in odd_out"]  # from across to across
 
     def planar(self) -> PlanarWeights:
-        """Themselves."""
+        """Return the weights as they are."""
         return self
 
 
 def planar_weights(before: Irreps, after: Irreps) -> PlanarWeights:
-    """The deviations of a gated map's weights."""
+    """Return the deviations of a planar gated map's weights."""
     even = deviations(before.invariant + before.turning, after.invariant + 2 * after.turning)
     return PlanarWeights(even, deviations(before.turning, after.turning))
 
@@ -195,7 +195,7 @@ class SphericalWeights(eqx.Module):
     before: Irreps = eqx.field(static=True)
 
     def planar(self) -> PlanarWeights:
-        """The same map in the edge's frame, where the harmonics are constants: sums of paths, times coefficients."""
+        """Return the same map in the edge's frame, where the harmonics are constants: sums of paths."""
         paths: dict[tuple[int, int, int], Array] = {}
         for order, weights in enumerate((self.scalars, self.vectors, self.tensors)):
             ends = np.cumsum([self.before[l1] for l1, _ in paths_to(order)])
@@ -215,7 +215,7 @@ class SphericalWeights(eqx.Module):
 
 
 def spherical_weights(before: Irreps, after: Irreps) -> SphericalWeights:
-    """The deviations of a gated map's weights."""
+    """Return the deviations of a spherical gated map's weights."""
     import_e3nn()
     inputs = [sum(before[l1] for l1, _ in paths_to(order)) for order in range(3)]
     outputs = after.turning + after.scalars, after.vectors, after.tensors
@@ -234,15 +234,15 @@ class EdgeMap(eqx.Module):
         self.bias = jnp.zeros(after.turning + after.scalars)
 
     def __call__(self, x: Float[Array, "*n inputs"], joined: Irreps | None = None) -> Features:
-        """For many edges at once; `joined` as for `NodeMap`."""
+        """Map many edges at once; `joined` as for `NodeMap`."""
         planar = self.weights.planar()
         matrix = block_diag(planar.even, planar.odd)
-        y = x @ (matrix if joined is None else apart(matrix, joined))
+        y = x @ (matrix if joined is None else rows_by_feature(matrix, joined))
         return Features(_add(y, self.bias), planar.odd.shape[1])
 
 
 def _add(y: Float[Array, "*n width"], bias: Float[Array, " first"] | None) -> Float[Array, "*n width"]:
-    """The bias to the first numbers."""
+    """Add the bias to the first numbers."""
     if bias is None:
         return y
     return y + jnp.expand_dims(jnp.pad(bias, (0, y.shape[-1] - len(bias))), range(y.ndim - 1))
@@ -253,14 +253,14 @@ EVEN, ODD = ((0, 0), (2, 0), (1, 1), (2, 2)), ((1, -1), (2, -2))
 
 
 def paths_to(order: int) -> list[tuple[int, int]]:
-    """(l1, l2) of all tensor products of features with harmonics that give `order`, of natural parity."""
+    """Return (l1, l2) of all tensor products of features with harmonics that give `order`, of natural parity."""
     pairs = ((l1, l2) for l1 in range(3) for l2 in range(HARMONICS + 1))
     return [(a, b) for a, b in pairs if abs(a - b) <= order <= a + b and (a + b + order) % 2 == 0]
 
 
 @functools.cache
 def coefficient(path: tuple[int, int, int], before: int, after: int) -> float:
-    """Of a path (l1, l2, l3) with the harmonics of the x axis, from one degree to another, normalised as in e3nn."""
+    """Return the coefficient of a path (l1, l2, l3) with the harmonics of the x axis, normalised as in e3nn."""
     clebsch_gordan = import_e3nn().clebsch_gordan
     harmonics = np.ones(1)
     for n in range(path[1]):  # e3nn's axes are (y, z, x) of the usual harmonics
@@ -271,7 +271,7 @@ def coefficient(path: tuple[int, int, int], before: int, after: int) -> float:
 
 
 def import_e3nn() -> ModuleType:
-    """The package e3nn-jax, or one sentence."""
+    """Return the package e3nn-jax, or refuse with one sentence."""
     try:
         import e3nn_jax
     except ImportError as error:
