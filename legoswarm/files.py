@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,24 @@ class FileError(Exception):
 
 
 @contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give the path to errors that do not name it, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextlib.contextmanager
 def beside(path: Path) -> Iterator[Path]:
     """Give a file to write in the same folder, with the same suffix; it is renamed to `path` if all goes well."""
     part = path.with_name(f".{path.stem}.part{os.getpid()}{path.suffix.lower()}")
     try:
-        yield part
-        os.replace(part, path)
+        with naming(path):
+            yield part
+            os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
 
@@ -49,21 +62,43 @@ def finite(value: Any, digits: int | None = None) -> Any:
         return {name: finite(each, digits) for name, each in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
         return [finite(each, digits) for each in (value.tolist() if isinstance(value, np.ndarray) else value)]
-    if isinstance(value, float | np.floating):
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
         if not math.isfinite(value):
             return None
         return float(value) if digits is None else round(float(value), digits)
     return value
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
+def check_regular(path: Path) -> None:
+    """Refuse what is not a plain file: a pipe or a device may never end, or never begin."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        mode = os.stat(path).st_mode
     except FileNotFoundError:
         raise FileError(f"{path} does not exist") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise FileError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not stat.S_ISREG(mode):
+        raise FileError(f"{path} is not a plain file")
+
+
+def read_text(path: Path) -> str:
+    """Read a file of text."""
+    check_regular(path)
+    try:
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise FileError(f"{path} is damaged: it is not text in UTF-8") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    text = read_text(path)
+    try:
+        value = json.loads(text)
     except (ValueError, RecursionError):
         raise FileError(f"{path} is damaged: it is not valid JSON") from None
     if not isinstance(value, dict):
@@ -79,11 +114,10 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read named arrays."""
+    check_regular(path)
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise FileError(f"{path} does not exist") from None
     except (OSError, ValueError, TypeError, AttributeError, safetensors.SafetensorError) as error:
         # NumPy has no attribute for some of the format's number types, such as float8.
         raise FileError(f"{path} is damaged: it is not a complete safetensors file ({error})") from None

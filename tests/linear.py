@@ -50,11 +50,11 @@ def one_of_each_kind():
     """What makes the programs of a training: real ones for each task, algorithm, and warm start, the first time."""
     made = set()
 
-    def programs(config, seeds, episodes=100, warm=None):
+    def programs(config, seeds, episodes, warm, devices):
         kind = config.task.name, config.algorithm.name, warm is None
         again = kind in made
         made.add(kind)
-        return (Unlearning if again else Programs)(config, seeds, episodes, warm)
+        return (Unlearning if again else Programs)(config, seeds, episodes, warm, devices)
 
     return programs
 

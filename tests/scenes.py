@@ -1,4 +1,4 @@
-"""Random scenes, what may be done to them, and when a frame is too close to a switch to be compared.
+"""Random and symmetric scenes, and what may be done to them.
 
 Scenes are made and moved in NumPy float64 and rounded to float32 once, so that what a test measures is the
 policy's error. Distances are those of the tasks: entities within a square of side 2, speeds around 0.5.
@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from legoswarm.frames.rules import TINY
 from legoswarm.layout import Layout
 from legoswarm.policies.lego import LegoPolicy
 from legoswarm.scene import Scene
@@ -18,15 +17,6 @@ from legoswarm.scene import Scene
 SLOW = LegoPolicy().slow
 SPREAD = Layout(("agent", "landmark"), (6, 6))
 TAG = Layout(("pursuer", "evader", "obstacle"), (4, 3, 3), controlled=2)
-
-# Margins: closer than this to a switch of the frame, float32 decides and not the scene. Moving a scene by 10
-# rounds a relative position by up to 1e-6, which turns a direction of length l by 1e-6 / l. A lively policy then
-# errs by up to 5e-6 / |d| where d gives the first axis.
-SPEED_MARGIN = 1e-6  # | |v| - SLOW |: velocities are turned, never moved
-HEADING_MARGIN = 0.05  # |d| where it gives the first axis: error below 1e-4
-SIDE_LENGTH_MARGIN = 0.01  # |d| or |e| where it only gives the side: its direction is known to 1e-4
-SIDE_MARGIN = 3e-4  # |cross(x, side)| / |side|: that, and the frame's own limit of 1e-4 for parallel vectors
-PARALLEL = 1e-6  # below this, vectors are parallel by construction (a single neighbour), not by chance
 
 
 def orthogonal(angle, mirror=False):
@@ -111,59 +101,41 @@ def stack(scenes):
     return jax.tree.map(lambda *leaves: np.stack(leaves), *scenes)
 
 
-def near_tie(scene, axis, *, mirror, hands=1):
-    """For each agent: does its frame hang on less than the margins, so that float32 may decide it otherwise?
+def symmetric_scenes(layout, rng):
+    """Scenes in which directions tie, exactly or nearly, by name; all of one layout, agents of its first role first.
 
-    With `mirror` also agents whose view has no handedness (nothing that they see lies aside of x), for which
-    one frame cannot follow a reflection. With two `hands` the handedness decides nothing.
+    Each is at rest and in motion, and once more with everything moved by 1e-7 to 1e-3.
     """
-    arrays = _arrays(scene)
-    return np.array([_near_tie(_vectors(*arrays, i), axis, mirror, hands) for i in range(scene.layout.agents)])
-
-
-def frame_vectors(scene, agent):
-    """v, d, e of an agent in float64; d and e are zero if it sees nothing."""
-    return _vectors(*_arrays(scene), agent)
-
-
-def _vectors(position, velocity, exists, visible, agent):
-    seen = exists & visible[agent]
-    seen[agent] = False
-    relative = position[seen] - position[agent]
-    d = relative.sum(0) / (seen.sum() + 1)
-    weight = (relative**2).sum(-1)
-    e = (weight[:, None] * relative).sum(0) / max(weight.sum(), TINY**2)
-    return velocity[agent], d, e
-
-
-def _near_tie(vectors, axis, mirror, hands):
-    v, d, e = vectors
-    speed = math.hypot(*v)
-    if axis == "velocity" and abs(speed - SLOW) < SPEED_MARGIN:
-        return True
-    moving = axis == "velocity" and speed > SLOW
-    if moving:
-        x, sides = v, (d, e)
-    elif d.any():
-        if math.hypot(*d) < HEADING_MARGIN:
-            return True
-        x, sides = d, (e, v)
-    else:  # sees nothing: the own velocity is all there is
-        if speed == 0:
-            return True
-        x, sides = v, ()
-    if hands == 2:
-        return False
-    x = x / math.hypot(*x)
-    for side in sides:
-        length = math.hypot(*side)
-        if length == 0:
-            continue
-        sine = abs(x[0] * side[1] - x[1] * side[0]) / length
-        if sine < PARALLEL:
-            continue
-        return sine < SIDE_MARGIN or length < (2 * TINY if side is v else SIDE_LENGTH_MARGIN)
-    return mirror
+    n, m = layout.agents, layout.entities
+    angles = 2 * np.pi * np.arange(m) / m
+    polygon = np.stack([np.cos(angles), np.sin(angles)], -1)
+    half = rng.uniform(-1, 1, (m // 2, 2))
+    mirrored = np.concatenate([half, half * [1, -1], np.zeros((m - 2 * len(half), 2))])
+    shapes = {
+        "random": rng.uniform(-1, 1, (m, 2)),
+        "line": np.outer(rng.uniform(-1, 1, m), [0.6, 0.8]),
+        "polygon": polygon,
+        "polygon around one": np.concatenate([np.zeros((1, 2)), polygon[1:]]),
+        "grid": np.stack(np.divmod(np.arange(m), 4), -1) * 0.3,
+        "mirror": mirrored,
+        "mirror, one on the axis": np.concatenate([[[0.4, 0.0]], mirrored[1:-1] * [1, 1], [[-0.2, 0.0]]]),
+        "one point": np.full((m, 2), 0.3),
+        "one landmark": np.concatenate([np.zeros((1, 2)), np.full((m - 1, 2), 0.5)]),
+    }
+    scenes = {}
+    for name, position in shapes.items():
+        towards = position.mean(0) - position[:n]
+        length = np.linalg.norm(towards, axis=1, keepdims=True)
+        at_centroid = np.where(length > 1e-12, towards / np.maximum(length, 1e-12), 0.0)
+        speeds = {"at rest": 0.0, "creeping": SLOW, "between": 1.5 * SLOW, "moving": 0.7, "backwards": -0.7}
+        for how, speed in speeds.items():
+            velocity = np.concatenate([speed * at_centroid, np.zeros((m - n, 2))])
+            scenes[f"{name}, {how}"] = make_scene(layout, position, velocity)
+            for size in (1e-7, 1e-5, 1e-3):
+                noise = rng.uniform(-size, size, (2, m, 2))
+                moving = noise[1] * (np.arange(m) < n)[:, None]
+                scenes[f"{name}, {how}, {size}"] = make_scene(layout, position + noise[0], velocity + moving)
+    return scenes
 
 
 def _arrays(scene):

@@ -12,19 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scenes import SPREAD, TAG, make_scene, orthogonal, pad, permute, random_scene, stack, transform
-from test_equivariance import _fill_unused, _move_one, check, compared_agents, existing, lively
+from test_equivariance import _fill_unused, _move_one, check, existing, lively
 
 import legoswarm
 from legoswarm.cli import main
-from legoswarm.cli import train as cli_train
 from legoswarm.evaluate.policies import evaluate_policy
 from legoswarm.layout import Layout
 from legoswarm.learn import loop
 from legoswarm.learn.algorithms.ippo import Ippo
 from legoswarm.learn.algorithms.mappo import Mappo, value_of
+from legoswarm.learn.algorithms.masac import Masac
 from legoswarm.learn.train import configure
 from legoswarm.policies.networks.leash import pull_back
 from legoswarm.policies.networks.mlp import to_vector
+from legoswarm.policies.networks.pairs import PairCritic
 from legoswarm.policies.networks.pic import PicCritic
 from legoswarm.policies.networks.roles import count_parameters, make_policies
 from legoswarm.policies.networks.team import decide, join, world_actions
@@ -99,7 +100,7 @@ def test_mappo_local_is_equivariant(layout, axis, mirror):
     scenes, turn = draw_scenes(layout), orthogonal(2.0, mirror)
     actions, values = outcome("mappo-local", scenes, axis)
     turned_actions, turned_values = outcome("mappo-local", [transform(s, turn, (3.0, -5.0)) for s in scenes], axis)
-    compared = compared_agents(scenes, axis, mirror)
+    compared = existing(scenes)
     assert compared.sum() > 40
     check(turned_actions, actions @ turn.T, compared)
     check(turned_values, values, compared)
@@ -173,7 +174,7 @@ def test_mlps_know_cyclic_orders_only(name, layout):
         members = np.arange(layout.entities)[layout.block(role)]
         cycle, swap = np.arange(layout.entities), np.arange(layout.entities)
         cycle[members], swap[members[:2]] = np.roll(members, 1), members[[1, 0]]
-        compared = compared_agents(scenes, "position", mirror=False) & np.isin(np.arange(layout.agents), members)
+        compared = existing(scenes) & np.isin(np.arange(layout.agents), members)
         for order, holds in ((cycle, True), (swap, False)):
             agents = order[: layout.agents]
             for old, new in zip(before, outcome(name, [reorder(s, order) for s in scenes]), strict=True):
@@ -349,8 +350,9 @@ SPREAD_TASK, TAG_TASK = Spread(agents=2, horizon=5), Tag(pursuers=2, evaders=1, 
     ids=BASELINES,
 )
 def test_trains_is_saved_evaluated_and_acts(name, task, tmp_path):
-    """Those whose networks depend on the role train with two of them; one trains with IPPO."""
-    policy = policy_of(name, **own_options(name, width=8, depth=0, heads=2, encoder="deepsets"))
+    """Those whose networks depend on the role train with two of them; one trains with IPPO, one the critic of pairs."""
+    critic = "pairs" if name == "mappo" else "full"
+    policy = policy_of(name, critic, **own_options(name, width=8, depth=0, heads=2, encoder="deepsets"))
     algorithm = (Ippo if name == "mappo-gnn" else Mappo)(**TINY_BATCHES)
     train = legoswarm.TrainConfig(task, policy, algorithm, steps=60)
     folder = legoswarm.start_run(
@@ -359,7 +361,14 @@ def test_trains_is_saved_evaluated_and_acts(name, task, tmp_path):
     swarm = legoswarm.load(folder.path)
     assert swarm.file.config == policy
     fresh = lively(policy, task.layout)
-    assert count_parameters(swarm.file.one()) == count_parameters(fresh)
+    trained = swarm.file.one()
+    assert count_parameters(trained) == count_parameters(fresh)
+    assert jax.tree.structure(trained) == jax.tree.structure(fresh)
+    if critic == "pairs":
+        critics = [trained[role].critic for role in task.layout.controlled_roles]
+        assert all(isinstance(one, PairCritic) for one in critics)
+        assert all(np.abs(one.head.bias).max() > 0 for one in critics)  # where they start, it is zero
+        assert not np.allclose(*(one.gather.weight for one in critics))
     roles = [role for role, n in zip(task.layout.roles, task.layout.slots, strict=True) for _ in range(n)]
     rng = np.random.default_rng(0)
     place, speed = rng.uniform(-1, 1, (2, len(roles), 2))
@@ -396,7 +405,7 @@ REFUSED = {
     "eval @tag-mappo --teams 3v1v2": "not 3 pursuers, 1 evader, 2 obstacles",
     "train spread --policy mappo --critic local --out run": "critic must be full, pairs or none, not 'local'",
     "train spread --policy pic --critic pairs --out run": "critic must be full or none, not 'pairs'",
-    "train spread --policy pic --critic none --out run": "mappo needs a critic: pic has the critic none",
+    "train spread --policy pic --algorithm mappo --critic none --out run": "needs a critic: pic has the critic none",
 }
 
 
@@ -439,13 +448,14 @@ def test_a_warm_start_keeps_the_team(saved):
 def test_defaults_of_each_policy(name):
     """They stand in its class: its options and, for each algorithm, what was found for it; what is given wins."""
     cls = POLICIES[name]
-    tuned = cls.tuned["mappo"]
+    tuned, own = cls.tuned["mappo"], cls.suits.get("mappo", {})
     assert set(tuned) == {"lr", "epochs", "minibatches", "entropy"}
     train = configure("spread", name)
-    assert (train.task, train.policy, train.algorithm) == (Spread(), cls(), Mappo(**tuned))
+    assert (train.task, train.policy) == (Spread(), cls())
+    assert train.algorithm == (Masac() if name == "lego" else Mappo(**tuned))
     assert train == legoswarm.TrainConfig(Spread(), cls()) == configure(Spread(), cls())
-    given = configure("spread", name, width=16, epochs=7, agents=4, steps=10_000)
-    assert (given.task, given.policy, given.steps) == (Spread(agents=4), cls(width=16), 10_000)
+    given = configure("spread", name, "mappo", width=16, epochs=7, agents=4, steps=10_000)
+    assert (given.task, given.policy, given.steps) == (Spread(agents=4), cls(width=16, **own), 10_000)
     assert given.algorithm == Mappo(**{**tuned, "epochs": 7})
     assert configure("spread", name, "ippo").algorithm == Ippo(**tuned)  # it is MAPPO but for what critics know
 
@@ -464,7 +474,7 @@ def test_the_command_line_takes_the_same_defaults(monkeypatch, capsys):
         seen.append(config.train)
         raise ValueError("enough")
 
-    monkeypatch.setattr(cli_train, "start_run", start)
+    monkeypatch.setattr("legoswarm.learn.run.start_run", start)
     lines = {
         "--policy mappo": configure("spread", "mappo"),
         "--policy mappo --lr 0.5 --width 12": configure("spread", "mappo", lr=0.5, width=12),
@@ -475,13 +485,14 @@ def test_the_command_line_takes_the_same_defaults(monkeypatch, capsys):
     for line in lines:
         assert main(["train", "spread", *line.split()]) == 2
     assert seen == list(lines.values())
-    found = [(type(train.algorithm), train.algorithm.lr, train.algorithm.epochs, train.policy.width) for train in seen]
+    found = [(type(train.algorithm), train.algorithm.lr, train.policy.width) for train in seen]
+    assert [train.algorithm.epochs for train in seen[:-1]] == [7, 7, 7, 5]
     assert found == [
-        (Mappo, 0.123, 7, 128),
-        (Mappo, 0.5, 7, 12),
-        (Ippo, 0.2, 7, 128),
-        (Mappo, 1.2e-3, 5, 128),
-        (Mappo, 1.2e-3, 3, 64),
+        (Mappo, 0.123, 128),
+        (Mappo, 0.5, 12),
+        (Ippo, 0.2, 128),
+        (Mappo, 1.2e-3, 128),
+        (Masac, 1e-3, 64),
     ]
     capsys.readouterr()
     with pytest.raises(SystemExit):

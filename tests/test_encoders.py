@@ -280,7 +280,7 @@ class TestRegistry:
         assert not ENCODERS.own("joint")
 
     def test_unknown_names(self):
-        with pytest.raises(ValueError, match=r"^unknown encoder 'transformer'; known: attention, deepsets, joint$"):
+        with pytest.raises(ValueError, match=r"^unknown encoder 'transformer'; known: attention, deepsets, joint; "):
             self.actor("transformer")
         with pytest.raises(ValueError, match=r"unknown policy 'duplo'; known: lego, mappo, .*segnn"):
             policy_of("duplo")
@@ -318,7 +318,7 @@ assert POLICIES.own("mappo")
         ({"precision": "float16"}, "precision must be auto, float32 or bfloat16, not 'float16'"),
         ({"log_std": 4.0}, "log_std must be between -10 and 3, not 4.0"),
         ({"log_std": float("nan")}, "log_std must be a finite number, not nan"),
-        ({"hands": 3}, "hands must be 1 or 2, not 3"),
+        ({"tie": 0.0}, "tie must be positive, not 0.0"),
         ({"axis": "north"}, "axis must be velocity, position or none, not 'north'"),
         ({"axis": "position", "rest": "global"}, "belongs to the velocity axis"),
     ],
@@ -343,7 +343,7 @@ def test_the_width_is_a_multiple_of_the_heads(encoder):
     [
         ("mappo", "encoder"),
         ("mappo", "heads"),
-        ("mappo", "hands"),
+        ("mappo", "tie"),
         ("mappo", "depth"),
         ("mappo-local", "pooling"),
         ("mappo-gnn", "axis"),
@@ -357,6 +357,6 @@ def test_an_option_that_a_policy_does_not_have_is_refused_by_name(policy, option
     with pytest.raises(ValueError, match=f"^the policy {policy} has no option '{option}'$"):
         policy_of(policy, **{option: 1})
     with pytest.raises(ValueError, match=f"nor the policy {policy} nor mappo has '{option}'"):
-        configure("spread", policy, **{option: 1})
+        configure("spread", policy, "mappo", **{option: 1})
     with pytest.raises(ValueError, match=f"unknown field '{option}'"):
         POLICIES.read({"name": policy, option: 1}, "policy")

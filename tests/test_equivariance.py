@@ -1,13 +1,11 @@
 """What LEGO promises, for actions and values of whole teams in float32.
 
 The policies are random but lively: their outputs are of order 1 and depend on everything they see. The error is
-relative to the largest action (or value) in the scene; agents whose frame hangs on less than the margins of
-`scenes.near_tie` are left out, and how many that are is measured at the end.
+relative to the largest action (or value) in the scene. No scene and no agent is left out, symmetric ones included.
 """
 
 import dataclasses
 import functools
-import itertools
 import math
 
 import equinox as eqx
@@ -17,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenes import SPREAD, TAG, near_tie, orthogonal, pad, permute, random_scene, stack, transform
+from scenes import SPREAD, TAG, make_scene, orthogonal, pad, permute, random_scene, stack, symmetric_scenes, transform
 
 from legoswarm.layout import Layout
 from legoswarm.learn.algorithms.ippo import Ippo
@@ -29,7 +27,7 @@ from legoswarm.policies.saved.file import load_policy
 from tests.policies import policy_of
 from tests.tiny import FAST
 
-TOLERANCE = 1e-4
+TOLERANCE = 1e-3  # near a tie, where rounding by 1e-6 is 2e-4 of the frame; elsewhere it is 1e-5
 LIMITS = (Limit(), Limit("disc", 0.8))
 SCENES = 8  # in each example
 
@@ -37,9 +35,9 @@ ATTENTION = policy_of(width=32, depth=2, heads=4, axis="velocity")
 DEEPSETS = policy_of(width=16, depth=1, encoder="deepsets", pooling="max", leash=1.0, axis="velocity")  # it pulls
 JOINT = policy_of(width=16, depth=2, heads=4, encoder="joint", axis="velocity")
 CRITICS = ("full", "local", "pairs")  # local: the same as `full`, but of what its agent sees, as IPPO asks it
-OUTPUTS = {"hands 1": {"hands": 1}, "hands 2": {"hands": 2}, "full": {}, "local": {}, "pairs": {"critic": "pairs"}}
+OUTPUTS = {"action": {}, "full": {}, "local": {}, "pairs": {"critic": "pairs"}}
 MAPPO, IPPO = Mappo(), Ippo()
-ONE, TWO, PAIRS = ("hands 1", "full"), ("hands 2", "local"), ("pairs",)
+ONE, TWO, PAIRS = ("action", "full"), ("action", "local"), ("pairs",)
 
 
 def case(layout, config, axis, outputs, *marks):
@@ -88,9 +86,9 @@ def lively(config, layout):
 
 @functools.cache
 def output(config, layout, name):
-    """A jitted function from a batch of scenes to the actions (`hands 1`, `hands 2`) or values (of `CRITICS`)."""
+    """A jitted function from a batch of scenes to the actions or to values (of `CRITICS`)."""
     policies = lively(dataclasses.replace(config, **OUTPUTS[name]), layout)
-    return compiled(policies, layout, name.startswith("hands"), IPPO if name == "local" else MAPPO)
+    return compiled(policies, layout, name == "action", IPPO if name == "local" else MAPPO)
 
 
 def compiled(policies, layout, acting, algorithm=MAPPO):
@@ -131,47 +129,39 @@ def existing(scenes):
     return np.stack([np.asarray(s.exists)[: s.layout.agents] for s in scenes])
 
 
-def compared_agents(scenes, axis, mirror, hands=1):
-    if axis == "none":
-        return existing(scenes)
-    ties = np.stack([near_tie(s, axis, mirror=mirror, hands=hands) for s in scenes])
-    return existing(scenes) & ~ties
-
-
 def draw_scenes(rng, layout):
     return [random_scene(rng, layout) for _ in range(SCENES)]
 
 
 @each_case
 class TestSymmetries:
-    @settings(max_examples=40)
+    @settings(max_examples=20)
     @given(seeds, angles, st.booleans(), shifts)
     def test_rotations_reflections_and_translations(self, config, layout, outputs, seed, angle, mirror, shift):
         scenes, turn = draw_scenes(np.random.default_rng(seed), layout), orthogonal(angle, mirror)
         before = outcome(config, scenes, outputs)
         after = outcome(config, [transform(s, turn, shift) for s in scenes], outputs)
         for name, rows in before.items():
-            hands = 2 if name == "hands 2" else 1  # a critic has one
-            compared = compared_agents(scenes, config.axis, mirror, hands)
+            compared = existing(scenes)
             if name in CRITICS:
                 check(after[name], rows, compared)
                 continue
             for limit in LIMITS:
                 check(limit(after[name]), limit(rows) @ turn.T, compared)
 
-    @settings(max_examples=15)
+    @settings(max_examples=8)
     @given(seeds)
     def test_permutations_within_a_role(self, config, layout, outputs, seed):
         rng = np.random.default_rng(seed)
         scenes = draw_scenes(rng, layout)
         moved, orders = zip(*(permute(s, rng) for s in scenes), strict=True)
         before, after = outcome(config, scenes, outputs), outcome(config, moved, outputs)
-        compared = compared_agents(moved, config.axis, mirror=False)
+        compared = existing(moved)
         for name, rows in before.items():
             expected = np.stack([r[order[: layout.agents]] for r, order in zip(rows, orders, strict=True)])
             check(after[name], expected, compared)
 
-    @settings(max_examples=15)
+    @settings(max_examples=8)
     @given(seeds)
     def test_what_is_not_seen_does_not_matter(self, config, layout, outputs, seed):
         rng = np.random.default_rng(seed)
@@ -181,7 +171,7 @@ class TestSymmetries:
         for name in set(before) - {"full", "pairs"}:  # bit by bit
             np.testing.assert_array_equal(after[name][np.stack(blind)], before[name][np.stack(blind)])
 
-    @settings(max_examples=15)
+    @settings(max_examples=8)
     @given(seeds)
     def test_unused_slots_do_not_matter(self, config, layout, outputs, seed):
         rng = np.random.default_rng(seed)
@@ -190,6 +180,58 @@ class TestSymmetries:
         after = outcome(config, [_fill_unused(s, rng) for s in scenes], outputs)
         for name, rows in before.items():
             np.testing.assert_array_equal(after[name][existing(scenes)], rows[existing(scenes)])
+
+
+@pytest.mark.parametrize(
+    ("config", "layout"), [(ATTENTION, SPREAD), (dataclasses.replace(JOINT, axis="position"), SPREAD), (JOINT, TAG)]
+)
+def test_symmetric_scenes(config, layout):
+    """Lines, polygons, mirror images, everybody in one point: at rest, creeping, flying at the centroid and away."""
+    rng = np.random.default_rng(5)
+    scenes = symmetric_scenes(layout, rng)
+    before = outcome(config, list(scenes.values()), ("action",))["action"]
+    for mirror in (False, True):
+        turn, shift = orthogonal(rng.uniform(-math.pi, math.pi), mirror), rng.uniform(-1, 1, 2)
+        moved = [transform(scene, turn, shift) for scene in scenes.values()]
+        after = outcome(config, moved, ("action",))["action"]
+        for at, name in enumerate(scenes):
+            error = np.linalg.norm(after[at] - before[at] @ turn.T, axis=-1).max()
+            assert error < TOLERANCE * max(np.linalg.norm(before[at], axis=-1).max(), 1.0), (name, mirror, error)
+
+
+def test_a_thousand_agents():
+    """They stand at random and on rings, at rest and flying at the centre."""
+    layout, rng = Layout(SPREAD.roles, (1000, 1000)), np.random.default_rng(1)
+    angles = 2 * np.pi * np.arange(1000) / 1000
+    ring, turn = np.stack([np.cos(angles), np.sin(angles)], -1), orthogonal(0.7, True)
+    for position in (rng.uniform(-1, 1, (2000, 2)), np.concatenate([ring, 0.5 * ring])):
+        for speed in (0.0, 0.7):
+            scene = make_scene(layout, position, np.pad(-speed * position[:1000], ((0, 1000), (0, 0))))
+            before, after = (outcome(DEEPSETS, [s], ("action",))["action"] for s in (scene, transform(scene, turn)))
+            check(after, before @ turn.T, existing([scene]))
+
+
+def largest_step(config):
+    """Of actions along paths through ties of all kinds, the largest step, and that again in 400 parts: the largest."""
+    scenes, rng, largest = symmetric_scenes(SPREAD, np.random.default_rng(5)), np.random.default_rng(6), 0.0
+    for name in ("polygon around one, at rest", "mirror, one on the axis, moving", "line, between"):
+        ways = rng.uniform(-0.05, 0.05, (2, SPREAD.agents, 2))
+        ways = np.pad(ways, ((0, 0), (0, SPREAD.entities - SPREAD.agents), (0, 0)))
+        start = np.asarray(scenes[name].position, float), np.asarray(scenes[name].velocity, float)
+
+        def steps(low, high, start=start, ways=ways):
+            places = np.linspace(low, high, 401)
+            path = [make_scene(SPREAD, *(a + x * way for a, way in zip(start, ways, strict=True))) for x in places]
+            sizes = np.linalg.norm(np.diff(outcome(config, path, ("action",))["action"], axis=0), axis=-1).max(-1)
+            return sizes.max(), *places[sizes.argmax() :][:2]
+
+        largest = max(largest, steps(*steps(-1, 1)[1:])[0])
+    return largest
+
+
+def test_actions_are_continuous():
+    assert largest_step(JOINT) < 0.1
+    assert largest_step(dataclasses.replace(JOINT, tie=1e-9)) > 0.5  # a frame that switches
 
 
 def _move_one(scene, rng):
@@ -217,7 +259,7 @@ TEAMS = {SPREAD: [(1, 0), (1, 2), (3, 3)], TAG: [(2, 1, 0), (3, 2, 2)]}
     ("slots", "padded"),
     [pytest.param(slots, wide, id="-".join(map(str, slots))) for wide in TEAMS for slots in TEAMS[wide]],
 )
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(seeds)
 def test_padding(slots, padded, seed):
     """A team in a layout of exactly its size, and in a layout with more slots, unused and full of garbage."""
@@ -226,7 +268,7 @@ def test_padding(slots, padded, seed):
     tight = [random_scene(rng, layout, empty=False) for _ in range(SCENES)]
     wide, at = zip(*(pad(s, extra, rng) for s in tight), strict=True)
     before, after = outcome(config, tight, outputs), outcome(config, wide, outputs)
-    compared = compared_agents(tight, config.axis, mirror=False)
+    compared = existing(tight)
     for name, rows in before.items():
         check(after[name][:, at[0][: layout.agents]], rows, compared)
 
@@ -247,7 +289,7 @@ def test_after_training(name, layout, acting):
         before, after = (np.asarray(run(stack(group)), float) for group in (scenes, moved))
         before = before @ turn.T if acting else before
         expected = np.stack([r[order[: layout.agents]] for r, order in zip(before, orders, strict=True)])
-        check(after, expected, compared_agents(moved, file.config.axis, mirror))
+        check(after, expected, existing(moved))
 
 
 class TestTheseTestsCanFail:
@@ -269,40 +311,22 @@ class TestTheseTestsCanFail:
 
     def test_a_box_is_not_equivariant(self):
         scenes, box = self.scenes(still=0.3), Limit("box", 0.3)
-        before, after = self.both(ATTENTION, scenes, ("hands 1",))
-        compared = compared_agents(scenes, "velocity", mirror=False)
-        check(after["hands 1"], before["hands 1"] @ self.turn.T, compared)
+        before, after = self.both(ATTENTION, scenes, ("action",))
+        compared = existing(scenes)
+        check(after["action"], before["action"] @ self.turn.T, compared)
         with pytest.raises(AssertionError, match="relative error"):
-            check(box(after["hands 1"]), box(before["hands 1"]) @ self.turn.T, compared, tolerance=0.05)
+            check(box(after["action"]), box(before["action"]) @ self.turn.T, compared, tolerance=0.05)
 
     def test_the_papers_rest_is_not_equivariant(self):
         config = dataclasses.replace(DEEPSETS, rest="global")
         moving, resting = self.scenes(still=0.0), self.scenes(still=1.0)
         for scenes, holds in ((moving, True), (resting, False)):
             before, after = self.both(config, scenes, ONE)
-            compared = compared_agents(scenes, "velocity", mirror=False)
+            compared = existing(scenes)
             for name, rows in before.items():
-                expected = rows @ self.turn.T if name.startswith("hands") else rows
+                expected = rows @ self.turn.T if name == "action" else rows
                 if holds:
                     check(after[name], expected, compared)
                 else:
                     with pytest.raises(AssertionError, match="relative error"):
                         check(after[name], expected, compared, tolerance=0.05)
-
-
-def test_few_agents_are_left_out(capsys):
-    """The share of agents near a tie: in 2,000 complete scenes where all see all, and in 1,000 of the others."""
-    kinds = {"complete": (1000, {"hidden": 0.0, "empty": False}), "any": (500, {})}
-    shares = {}
-    for kind, (count, options) in kinds.items():
-        rng = np.random.default_rng(0)
-        scenes = [random_scene(rng, layout, **options) for layout in (SPREAD, TAG) for _ in range(count)]
-        for axis, hands in itertools.product(("velocity", "position"), (1, 2)):
-            ties = [near_tie(s, axis, mirror=True, hands=hands)[existing([s])[0]] for s in scenes]
-            shares[kind, axis, hands] = np.concatenate(ties).mean()
-    with capsys.disabled():
-        print("\nagents left out, one hand and two:", end="")
-        for kind, axis in itertools.product(kinds, ("velocity", "position")):
-            one, two = (100 * shares[kind, axis, hands] for hands in (1, 2))
-            print(f" {kind} scenes, {axis} axis {one:.2f} % and {two:.2f} %;", end="")
-    assert max(shares.values()) < 0.05

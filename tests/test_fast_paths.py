@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,14 +12,14 @@ from scenes import SPREAD, TAG, random_scene, stack
 from legoswarm.fast import kernels
 from legoswarm.fast.attention import MANY, SAMPLES, attention, plain_attention
 from legoswarm.fast.backend import over_seeds
+from legoswarm.fast.gather import gather, plain_gather
 from legoswarm.fast.normalise import ROWS, normalise, plain_normalise
 from legoswarm.fast.switches import PATHS, VARIABLE, switch
 from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies.networks.layers import Linear, orthogonalise
-from legoswarm.policies.networks.pooling import nearest
 from legoswarm.policies.networks.roles import over_members
-from legoswarm.scene import Entities, observe
+from legoswarm.scene import observe
 from legoswarm.tasks.spread import Spread
 from tests.policies import policy_of
 from tests.tiny import FAST, random_policies
@@ -173,13 +174,16 @@ def test_vmaps_fold_into_the_rows_of_one_kernel(monkeypatch):
         return mixed.sum()
 
     every = jax.vmap(jax.vmap(jax.vmap(jax.value_and_grad(layers))))
-    calls = [each for each in equations(jax.make_jaxpr(every)(qkv, mask).jaxpr) if each.primitive.name == "pallas_call"]
+    whole = list(equations(jax.make_jaxpr(every)(qkv, mask).jaxpr))
+    calls = [each for each in whole if each.primitive.name == "pallas_call"]
     assert (SAMPLES, ROWS) == (16, 64)
     # 24 samples, 72 rows; attention and normalisation, forward and backward, twice
     assert [each.params["grid_mapping"].grid for each in calls] == [(2,)] * 8
     assert sum(each.outvars[0].aval.shape == (32, 3, WIDTH) for each in calls) == 2
     assert sum(each.outvars[0].aval.shape == (32, 3, 3 * WIDTH) for each in calls) == 2
     assert sum(each.outvars[0].aval.shape == (128, WIDTH) for each in calls) == 4
+    # Uses of the same shape share what was traced: JAX lowers, and XLA compiles, four kernels and not eight.
+    assert len({id(each.params["jaxpr"]) for each in whole if each.params.get("name") == "_run"}) == 4
     monkeypatch.setenv(VARIABLE, "kernels=plain")
     monkeypatch.setattr(kernels, "_run", None)
     jax.make_jaxpr(every)(qkv, mask)
@@ -196,6 +200,71 @@ def test_kernels_are_for_shapes_that_they_fit(monkeypatch):
         assert jax.eval_shape(normalise, jax.ShapeDtypeStruct((3, width), jnp.float32)).shape == (3, width)
 
 
+def pair_inputs(seeds, critics, batch, entities, features=12, width=16):
+    """Features of pairs with a tie and a receiver without senders, two layers for each seed and critic, a gradient."""
+    keys = jax.random.split(jax.random.key(entities), 5)
+    x = jax.random.normal(keys[0], (seeds, batch, entities, entities, features))
+    x = x.at[..., 1, :].set(x[..., 0, :])
+    there = jax.random.bernoulli(keys[1], 0.7, x.shape[:-1]).at[:, :, 0].set(False)
+
+    def layers(inputs, key):
+        layer = jax.vmap(jax.vmap(lambda key: Linear(inputs, width, key=key)))(jax.random.split(key, (seeds, critics)))
+        return eqx.tree_at(lambda layer: layer.bias, layer, jax.random.normal(key, layer.bias.shape))
+
+    above = jax.random.normal(keys[4], (seeds, critics, batch, entities, 2 * width))
+    return x, there, layers(features, keys[2]), layers(width, keys[3]), above
+
+
+@pytest.mark.parametrize("entities", [3, 11])
+def test_the_kernels_equal_plain_gathering(entities, monkeypatch):
+    """For seeds with weights of their own, two critics that look at the same pairs, and samples of the same weights.
+
+    Ties share the gradient; 3 x 3 and 3 x 11 receivers do not fill the programs, nor senders and features the tiles.
+    """
+    monkeypatch.setenv(VARIABLE, "kernels=interpret")
+    inputs = pair_inputs(2, 2, 3, entities)
+
+    def results(fun):
+        def one(x, there, first, second, above):
+            out, back = jax.vjp(lambda *known: fun(known[0], there, *known[1:]), x, first, second)
+            return out, back(above)
+
+        critics = jax.vmap(one, in_axes=(None, None, 0, 0, 0))
+        whole = jax.jit(jax.vmap(critics), compiler_options=FAST)
+        x, there, first, second, above = jax.tree.map(lambda leaf: leaf[0], inputs)
+        one_set = [jax.tree.map(lambda leaf: leaf[0], layer) for layer in (first, second)]
+        each = jax.jit(jax.vmap(one, in_axes=(0, 0, None, None, 0)), compiler_options=FAST)  # gradients of each sample
+        return whole(*inputs), each(x[:, None], there[:, None], *one_set, above[0][:, None])
+
+    for ours, plain in zip(*(jax.tree.leaves(results(fun)) for fun in (gather, plain_gather)), strict=True):
+        np.testing.assert_allclose(ours, plain, atol=2e-5 * float(jnp.abs(plain).max()))
+
+
+def test_critics_share_the_pairs_that_they_look_at(monkeypatch):
+    """A vmap over seeds and critics is one kernel forward and one backward; pairs are not copied for each critic."""
+    monkeypatch.setenv(VARIABLE, "kernels=interpret")
+    x, there, first, second, _ = pair_inputs(2, 2, 64, 4)
+
+    def loss(x, first, second):
+        critics = jax.vmap(gather, in_axes=(None, None, 0, 0))
+        return jax.vmap(critics)(x, there, first, second).sum()
+
+    program = jax.make_jaxpr(jax.grad(loss, argnums=(0, 1, 2)))(x, first, second)
+    calls = [each for each in equations(program.jaxpr) if each.primitive.name == "pallas_call"]
+    assert [each.params["grid_mapping"].grid for each in calls] == [(2, 2, 2)] * 2  # programs, critics, seeds
+    assert [each.invars[0].aval.shape for each in calls] == [(2, 256, 4, 16)] * 2
+    for senders, width in ((17, 16), (4, 24), (4, 256)):
+        shapes = jax.eval_shape(lambda n=senders, width=width: pair_inputs(1, 1, 1, n, width=width))
+        monkeypatch.setattr("legoswarm.fast.gather._gather", None)
+        jax.eval_shape(lambda *each: gather(*jax.tree.map(lambda leaf: leaf[0], each)), *each_set(shapes))
+
+
+def each_set(shapes):
+    """The same inputs for one seed and one critic, as `gather` takes them with the seed's axis in front."""
+    x, there, *layers, _ = shapes
+    return x, there, *jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), layers)
+
+
 @pytest.mark.parametrize("encoder", ["attention", "joint"])
 def test_a_policy_with_kernels_equals_the_plain_one(encoder, monkeypatch):
     """Actor, critic and the gradients of both, batched as training does; Tag has entities that only the critic sees."""
@@ -205,7 +274,6 @@ def test_a_policy_with_kernels_equals_the_plain_one(encoder, monkeypatch):
 
     def results(mode):
         monkeypatch.setenv(VARIABLE, f"kernels={mode}")
-        jax.clear_caches()  # encoders are traced once in a process
 
         def loss(policy):
             means, values = assess(policy, scenes, TAG.roles[0])
@@ -213,7 +281,9 @@ def test_a_policy_with_kernels_equals_the_plain_one(encoder, monkeypatch):
 
         return jax.tree.leaves(jax.jit(jax.grad(loss, has_aux=True), compiler_options=FAST)(policy))
 
-    for one, two in zip(results("plain"), results("interpret"), strict=True):
+    plain = results("plain")
+    jax.clear_caches()  # encoders are traced once in a process
+    for one, two in zip(plain, results("interpret"), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-4 * float(jnp.abs(one).max()) + 1e-6)
     jax.clear_caches()
 
@@ -265,11 +335,11 @@ def largest(jaxpr):
 def test_nothing_in_training_grows_with_the_cube_of_the_team(backend, critic, monkeypatch):
     """Twice the agents: each of them sees twice as many, so arrays may be four times as large, but not eight."""
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    jax.clear_caches()  # encoders are traced once in a process
+    width = {"cpu": 8, "gpu": 16}[backend]  # encoders are traced once in a process
     mappo = Mappo(envs=2, rollout=2, epochs=1, minibatches=1)
 
     def size(agents):
-        policy = policy_of(width=8, heads=4, critic=critic)
+        policy = policy_of(width=width, depth=1, heads=4, critic=critic)
         program = make_train(TrainConfig(Spread(agents=agents), policy, mappo))
         state = jax.eval_shape(program.init, jax.random.key(0))
         return largest(jax.make_jaxpr(program.advance)(state, jnp.array(1)).jaxpr)
@@ -307,20 +377,6 @@ def test_a_run_starts_without_lapack():
     program = make_train(TrainConfig(Spread(agents=2), policy_of(width=8, heads=2)))
     text = jax.jit(lambda key: program.init(key)).lower(jax.random.key(0)).as_text()
     assert "stablehlo.custom_call" not in text
-
-
-def test_the_nearest_are_the_nearest():
-    position = jnp.array([[3.0, 0.0], [0.0, 1.0], [0.1, 0.0], [0.0, 2.0]])
-    seen = jnp.array([True, True, False, True])
-    kept = nearest(Entities(position, 10 * position, seen), 2)
-    assert kept.position.tolist() == [[0.0, 1.0], [0.0, 2.0]]
-    assert kept.velocity.tolist() == [[0.0, 10.0], [0.0, 20.0]]
-    assert kept.mask.all()
-    everybody = Entities(position, position, seen)
-    assert nearest(everybody, 0) is everybody
-    assert nearest(everybody, 4) is everybody
-    lonely = nearest(Entities(position, position, jnp.array([False, True, False, False])), 2)
-    assert lonely.mask.tolist() == [True, False]
 
 
 def test_bfloat16_stays_close_to_float32():

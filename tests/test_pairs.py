@@ -1,4 +1,4 @@
-"""The critic of pairs, number by number, and beside an actor that is not LEGO's. Its symmetries: test_equivariance."""
+"""The critic of pairs, number by number. Its symmetries: test_equivariance; beside MAPPO's actors: test_baselines."""
 
 import dataclasses
 import functools
@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from scenes import TAG, random_scene
 
-import legoswarm
 from legoswarm.learn.algorithms.ippo import Ippo
 from legoswarm.learn.algorithms.mappo import Mappo, value_of
 from legoswarm.policies.networks.pairs import PairCritic
-from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 from tests.saved import random_weights
-from tests.tiny import FAST, random_policies
+from tests.tiny import FAST
 
 SMALL = policy_of("mappo", width=8, critic="pairs")
 
@@ -86,20 +84,3 @@ def test_of_ippo_it_hears_only_those_whom_its_agent_sees():
     assert abs(alone[0] - alone[1]) > 1e-4
     assert central[0] == central[1]
     assert abs(central[1] - central[2]) > 1e-4
-
-
-@pytest.mark.usefixtures("quickly_compiled")
-def test_beside_another_actor_it_trains_and_is_saved(tmp_path):
-    task = Tag(pursuers=2, evaders=1, obstacles=1, horizon=5)
-    mappo = Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
-    train = legoswarm.TrainConfig(task, SMALL, mappo, steps=60)
-    run = legoswarm.RunConfig(train, evaluations=1, eval_episodes=3)
-    folder = legoswarm.start_run(run, tmp_path / "run", quiet=True)
-    trained, fresh = legoswarm.load(folder.path).file.one(), random_policies(SMALL, task.layout)
-    assert jax.tree.structure(trained) == jax.tree.structure(fresh)
-    for role in task.layout.controlled_roles:
-        critic = trained[role].critic
-        assert isinstance(critic, PairCritic)
-        assert float(jnp.abs(critic.head.bias).max()) > 0  # it starts at zero
-    weights = [trained[role].critic.gather.weight for role in task.layout.controlled_roles]
-    assert not np.allclose(*weights)

@@ -145,7 +145,7 @@ assert "jax" not in sys.modules and "matplotlib" not in sys.modules
 @jax.jit
 def mean_actions(actors, scene):
     decisions = decide(actors, scene)
-    return world_actions(scene.layout, decisions, {role: d.mean for role, d in decisions.items()})
+    return world_actions(scene.layout, decisions, {role: d.mode for role, d in decisions.items()})
 
 
 def jax_side(swarm, positions, velocities, roles, visible=None):
@@ -318,7 +318,7 @@ def test_the_dimension_of_space_is_the_layouts(tmp_path):
 
 # What version 0.1 wrote
 
-CONSTANTS = ("leash_gain", "slow", "squash")  # no options then
+CONSTANTS = ("leash_gain", "slow", "squash", "tie")  # no options then
 OLD = {"depth": 2, "heads": 4, "encoder": "attention", "pooling": "mean", "axis": "velocity", "rest": "equivariant"}
 OLD |= {"hands": 1, "nearest": 0}  # every policy had them
 
@@ -445,10 +445,10 @@ def test_folders_instead_of_files(copy, spread):
     for name in ("policy.json", "policy.safetensors"):
         (copy / name).unlink()
         (copy / name).mkdir()
-    refused(copy, "policy.json cannot be read: Is a directory")
+    refused(copy, "policy.json is not a plain file")
     (copy / "policy.json").rmdir()
     shutil.copy(spread / "policy.json", copy)
-    refused(copy, "policy.safetensors is damaged")
+    refused(copy, "policy.safetensors is not a plain file")
 
 
 def test_weights_cut_short(copy):
@@ -620,7 +620,7 @@ def test_fields_of_the_wrong_kind(copy, field):
         ("pooling", "sum"),
         ("axis", "up"),
         ("rest", 1),
-        ("hands", 3),
+        ("tie", 0.0),
         ("critic", ["full"]),
         ("critic", "local"),
         ("slow", -1.0),

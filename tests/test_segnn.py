@@ -33,9 +33,9 @@ from legoswarm.policies.networks.steerable import (
     balanced,
     paths_to,
 )
+from legoswarm.policies.networks.team import decide_one
 from legoswarm.scene import observe
 from legoswarm.tasks.spread import Spread
-from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 from tests.saved import save_small
 from tests.tiny import FAST
@@ -321,18 +321,16 @@ def test_the_actor():
         actor = lively(config_of("segnn-planar", **{"depth": 1, "leash": 0.0, **how}), SPREAD)["agent"].actor
         return jax.jit(lambda view: actor(view), compiler_options=FAST)(view)
 
-    free, held, near = decide(view), decide(view, leash=1.5), decide(view, nearest=2)
+    free, held = decide(view), decide(view, leash=1.5)
     np.testing.assert_array_equal(free.frame.rotation, np.eye(2))
     assert free.log_std[0] == free.log_std[1] != 0
     pull = pull_back(view, policy_of("segnn-planar", leash=1.5))
     assert np.abs(pull).max() > 1
     np.testing.assert_allclose(held.mean - free.mean, pull, atol=1e-5)
-    seen = [np.argsort(np.hypot(*np.asarray(role.position).T))[:2] for role in view.others]
-    closest = tuple(
-        jax.tree.map(lambda rows, at=at: rows[at], role) for role, at in zip(view.others, seen, strict=True)
-    )
-    np.testing.assert_allclose(near.mean, decide(dataclasses.replace(view, others=closest)).mean, atol=1e-5)
-    assert np.abs(near.mean - free.mean).max() > 1e-3
+    near = lively(config_of("segnn-planar", depth=1, nearest=2), SPREAD)["agent"].actor
+    chosen = jax.jit(lambda scene: decide_one(near, scene, "agent", jnp.array(0)), compiler_options=FAST)(scene).mean
+    np.testing.assert_allclose(chosen, near(observe(scene, "agent", 0, nearest=2)).mean, atol=1e-5)
+    assert np.abs(chosen - near(observe(scene, "agent", 0)).mean).max() > 1e-3
 
 
 def test_two_at_one_place():
@@ -356,7 +354,7 @@ def test_two_at_one_place():
 @pytest.mark.slow
 @pytest.mark.usefixtures("quickly_compiled")
 def test_trains_is_saved_evaluated_and_acts(tmp_path):
-    task, policy = Tag(pursuers=2, evaders=1, obstacles=1, horizon=5), policy_of("segnn", width=9, depth=1)
+    task, policy = Spread(agents=2, horizon=5), policy_of("segnn", width=9, depth=1)
     mappo = Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
     train = legoswarm.TrainConfig(task, policy, mappo, steps=60)
     folder = legoswarm.start_run(

@@ -20,7 +20,7 @@ class Along(eqx.Module):
     turn: jax.Array
 
     def __call__(self, view):
-        frame = Frame(self.turn, jnp.array(False))
+        frame = Frame(self.turn)
         return Decision(self.gain * view.velocity, jnp.zeros(2), frame)
 
 

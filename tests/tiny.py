@@ -51,7 +51,7 @@ class TinyActor(eqx.Module):
     squash: float = eqx.field(static=True, default=0.0)
 
     def __call__(self, view):
-        frame = Frame(jnp.asarray(TURN), jnp.array(False))
+        frame = Frame(jnp.asarray(TURN))
         return Decision(features(view) @ self.weight, self.log_std, frame, self.squash)
 
 

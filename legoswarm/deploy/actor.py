@@ -1,27 +1,25 @@
 """LEGO's actors in plain NumPy, for all agents of all controlled roles at once.
 
-They compute what `policies.lego.LegoActor` computes, arranged for few operations on small arrays: actors and encoders
-of all roles side by side, heads as an axis. Axes: hands, controlled roles, roles, agents, (heads,) others, features.
+They compute what `policies.networks.encoded` computes, arranged for few operations on small arrays: actors and encoders
+of all roles side by side, heads as an axis. Axes: controlled roles, roles, agents, (heads,) others, features.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from legoswarm.arrays import AnyArray
-from legoswarm.frames.rules import TINY
+from legoswarm.frames.rules import AMID, CLOSE
+from legoswarm.layout import TIE
 from legoswarm.policies.lego import LegoPolicy
 
 HIDDEN = np.float32(-1e9)  # added to the attention score of what is not seen: its weight is then exactly zero
-HAND_SIGNS = np.array([[1, 1], [1, -1]], np.float32)  # turn a right-handed frame into a right- or a left-handed one
-FEATURE_SIGNS = HAND_SIGNS[:, [0, 1, 0, 1]]
 TURNS = np.array([[1, 0, 0, 1], [0, -1, 1, 0]], np.float32)  # x @ TURNS is the frame [x, J x], row by row
 WORLD_AXES = np.eye(2, dtype=np.float32)
-Chosen: TypeAlias = tuple[AnyArray, AnyArray, AnyArray]  # positions, velocities and weights of others
 
 
 class Affine(NamedTuple):
@@ -52,27 +50,11 @@ class NumpyAttention(NamedTuple):
         return x + np.maximum(np.add.reduce(mixed @ self.sigma.weight, axis=-3) + self.sigma.bias, 0.0)
 
 
-def mask_nearest(count: int, position: AnyArray, velocity: AnyArray, weight: AnyArray) -> Chosen:
-    """Set the weight of others to 0 if `count` others of their role are seen closer to the agent."""
-    square = np.where(weight > 0, np.vecdot(position, position), np.inf)
-    closer = (square[..., :, None] > square[..., None, :]).astype(np.float32)
-    return position, velocity, weight * (np.add.reduce(closer, axis=-1) < count).astype(np.float32)
-
-
-def gather_nearest(count: int, position: AnyArray, velocity: AnyArray, weight: AnyArray) -> Chosen:
-    """Drop the others that `mask_nearest` masks, so that no more are encoded than count.
-
-    All that are as far away as the last one stay, so that the outcome does not depend on their order.
-    """
-    if weight.shape[-1] <= count:
-        return position, velocity, weight
-    square = np.where(weight > 0, np.vecdot(position, position), np.inf)
-    far = square > np.partition(square, count - 1, axis=-1)[..., count - 1 : count]
-    weight = np.where(far, 0, weight)
-    most = max(int(np.count_nonzero(weight, axis=-1).max()), 1)
-    first = np.argpartition(weight == 0, most - 1, axis=-1)[..., :most]
-    position, velocity = (np.take_along_axis(x, first[..., None], axis=-2) for x in (position, velocity))
-    return position, velocity, np.take_along_axis(weight, first, axis=-1)
+def mask_nearest(count: int, square: AnyArray, mask: AnyArray) -> AnyArray:
+    """Return the mask without others than the nearest, by the rule of `scene.closest`."""
+    square = np.where(mask, square, np.inf)
+    farther = (square[..., :, None] < (1 - TIE) * square[..., None, :]).astype(np.float32)
+    return mask & (np.add.reduce(1 - farther, axis=-1) < count + 0.5)
 
 
 class NumpyActors(NamedTuple):
@@ -92,46 +74,33 @@ class NumpyActors(NamedTuple):
         others_position: Float[AnyArray, "_ _ agents others 2"],
         others_velocity: Float[AnyArray, "_ _ _ others 2"],
         mask: Bool[AnyArray, "controlled roles agents others"],
-        gather: bool = True,
     ) -> Float[AnyArray, "controlled agents 2"]:
-        """Return the mean action of each agent in the world frame, not yet limited.
-
-        Of each role the `config.nearest` others are encoded; with `gather` the rest is dropped instead of masked.
-        """
+        """Return the mean action of each agent in the world frame, not yet limited."""
         weight = mask.astype(np.float32)
         count = np.add.reduce(weight, axis=-1)
         total = np.add.reduce(others_position * weight[..., None], axis=(1, 3))
         to_centroid = total / (np.add.reduce(count, axis=1)[..., None] + 1)
         frame = _frame(config, velocity, others_position, weight, to_centroid)
-        if config.nearest:
-            choose, seen = gather_nearest if gather else mask_nearest, (others_position, others_velocity, weight)
-            others_position, others_velocity, weight = choose(config.nearest, *seen)
-            count = np.add.reduce(weight, axis=-1)
-        hands = HAND_SIGNS[: config.hands, None, None]
-        own = (velocity[..., None, :] @ frame)[..., 0, :] * hands
-        turn = frame[:, None]
+        own, turn = (velocity[..., None, :] @ frame)[..., 0, :], frame[:, None]
         others = np.concatenate([others_position @ turn, others_velocity @ turn], axis=-1)
-        others = others * FEATURE_SIGNS[: config.hands, None, None, None, None]
-        local = np.add.reduce(self._mean(config, own, others, weight, count) * hands, axis=0) / config.hands
-        action = (local[..., None, :] @ np.matrix_transpose(frame))[..., 0, :]
+        local = self._mean(config, own, others, weight, count)
         if config.leash:
             distance = _norm(to_centroid)[..., None]
             pull = np.maximum(distance - config.leash, 0.0) / np.maximum(distance, config.leash)
-            action = action + to_centroid * (config.leash_gain * pull)
+            local = local + ((to_centroid * (config.leash_gain * pull))[..., None, :] @ frame)[..., 0, :]
         if config.squash:
-            local = config.squash * np.tanh((action[..., None, :] @ frame)[..., 0, :] / config.squash)
-            action = (local[..., None, :] @ np.matrix_transpose(frame))[..., 0, :]
-        return action
+            local = config.squash * np.tanh(local / config.squash)
+        return (local[..., None, :] @ np.matrix_transpose(frame))[..., 0, :]
 
     def _mean(
         self,
         config: LegoPolicy,
-        own: Float[AnyArray, "hands controlled agents 2"],
-        others: Float[AnyArray, "hands controlled _ agents others 4"],
+        own: Float[AnyArray, "controlled agents 2"],
+        others: Float[AnyArray, "controlled _ agents others 4"],
         weight: Float[AnyArray, "controlled roles agents others"],
         count: Float[AnyArray, "controlled roles agents"],
-    ) -> Float[AnyArray, "hands controlled agents 2"]:
-        """Return the mean action of each agent in its own frame, once for each handedness of the frame."""
+    ) -> Float[AnyArray, "controlled agents 2"]:
+        """Return the mean action of each agent in its own frame."""
         x, myself = self.embed(others), self.myself(own)
         if config.encoder == "joint":
             x, weight, myself = self._together(x, weight, count, myself)
@@ -143,8 +112,8 @@ class NumpyActors(NamedTuple):
         else:
             share = weight / np.maximum(count, 1.0)[..., None]
             pooled = (share[..., None, :] @ x)[..., 0, :]
-        parts = np.concatenate([myself[:, :, None], pooled], axis=2)
-        x = np.add.reduce(parts @ self.fuse.weight, axis=2) + self.fuse.bias
+        parts = np.concatenate([myself[:, None], pooled], axis=1)
+        x = np.add.reduce(parts @ self.fuse.weight, axis=1) + self.fuse.bias
         x = self.last(_normalise(np.maximum(x, 0.0)))
         return self.head(_normalise(np.maximum(x, 0.0)))
 
@@ -157,21 +126,21 @@ class NumpyActors(NamedTuple):
 
     def _together(
         self,
-        x: Float[AnyArray, "hands controlled roles agents others width"],
+        x: Float[AnyArray, "controlled roles agents others width"],
         weight: Float[AnyArray, "controlled roles agents others"],
         count: Float[AnyArray, "controlled roles agents"],
-        myself: Float[AnyArray, "hands controlled agents width"],
+        myself: Float[AnyArray, "controlled agents width"],
     ) -> tuple[AnyArray, AnyArray, AnyArray]:
         """Let the agent and the entities of all roles attend to each other in one row.
 
         Return the features of the row, which entries of it are seen of each role, and the agent's own features."""
         roles = range(self.embed.weight.shape[1])
-        x = np.concatenate([myself[:, :, None, :, None], *(x[:, :, at : at + 1] for at in roles)], axis=-2)
+        x = np.concatenate([myself[:, None, :, None], *(x[:, at : at + 1] for at in roles)], axis=-2)
         nobody = (count[:, :1] * 0)[..., None]
         there = np.concatenate([nobody + 1, *(weight[:, at : at + 1] for at in roles)], axis=-1)
         x = self._deeper(x, there)
         own = [[weight[:, at : at + 1] * (at == role) for at in roles] for role in roles]
-        return x, np.concatenate([np.concatenate([nobody, *row], axis=-1) for row in own], axis=1), x[:, :, 0, :, 0]
+        return x, np.concatenate([np.concatenate([nobody, *row], axis=-1) for row in own], axis=1), x[:, 0, :, 0]
 
 
 def _frame(
@@ -184,39 +153,25 @@ def _frame(
     """Return the frame [x y] of each agent, by the rules of `frames.canonical`."""
     if config.axis == "none":
         return WORLD_AXES + 0 * velocity[..., None]
-    speed = _norm(velocity)[..., None]
     if config.rest == "global":
-        frame = _right_handed(np.where(speed != 0, velocity, WORLD_AXES[0]))
-        return _choose(frame, np.vecdot(frame[..., 1], to_centroid))
-    weight = weight * np.vecdot(position, position)
-    outward = np.add.reduce(position * weight[..., None], axis=(1, 3))
-    outward = outward / np.maximum(np.add.reduce(weight, axis=(1, 3)), TINY * TINY)[..., None]
-    x = np.where(speed > 1e-12, velocity, WORLD_AXES[0])
-    x = np.where(_norm(outward)[..., None] > TINY, outward, x)
-    x = np.where(_norm(to_centroid)[..., None] > TINY, to_centroid, x)
-    candidates = [velocity, outward]
-    if config.axis == "velocity":
-        moving = speed > config.slow
-        x = np.where(moving, velocity, x)
-        candidates.append(np.where(moving, to_centroid, outward))
-    frame = _right_handed(x)
-    side = velocity[..., 0] * 0
-    for candidate in candidates:  # the last one that has a direction other than x's
-        length, aside = _norm(candidate), np.vecdot(frame[..., 1], candidate)
-        side = np.where((length > TINY) & (abs(aside) > TINY * length), aside, side)
-    return _choose(frame, side)
-
-
-def _right_handed(x: Float[AnyArray, "controlled agents 2"]) -> Float[AnyArray, "controlled agents 2 2"]:
-    """Return the right-handed frame whose first axis has the direction of `x`."""
-    return np.reshape(x / _norm(x)[..., None] @ TURNS, (len(x), -1, 2, 2))
-
-
-def _choose(
-    frame: Float[AnyArray, "controlled agents 2 2"], side: Float[AnyArray, "controlled agents"]
-) -> Float[AnyArray, "controlled agents 2 2"]:
-    """Turn the second axis to the side on which `side` is positive."""
-    return frame * np.where(side[..., None, None] > 0, HAND_SIGNS[0], HAND_SIGNS[1])
+        x = np.where(_norm(velocity)[..., None] != 0, velocity, WORLD_AXES[0])
+        frame = np.reshape(x / _norm(x)[..., None] @ TURNS, (len(x), -1, 2, 2))
+        side = np.where(np.vecdot(frame[..., 1], to_centroid) > 0, np.float32(1), np.float32(-1))
+    else:
+        square = weight * np.vecdot(position, position)
+        total, there = np.add.reduce(square, axis=(1, 3)), np.add.reduce(weight, axis=(1, 3))
+        spread = np.sqrt(total / np.maximum(there, 1.0) + CLOSE * CLOSE)[..., None]
+        outward = np.add.reduce(position * square[..., None], axis=(1, 3))
+        outward = outward / np.maximum(total, CLOSE * CLOSE)[..., None] / spread
+        towards, swift = to_centroid / spread, velocity / max(config.slow, 1e-9)
+        amid = np.maximum(1 - _norm(towards) / AMID, 0.0)[..., None]
+        resting = np.clip(2 - _norm(swift), 0.0, 1.0)[..., None] if config.axis == "velocity" else 1.0
+        x = resting * (towards + amid * outward) + (1 - resting) * swift
+        x = x / np.maximum(_norm(x), config.tie)[..., None]
+        frame = np.reshape(x @ TURNS, (len(x), -1, 2, 2))
+        side = np.vecdot(frame[..., 1], resting * outward + (1 - resting) * towards)
+        side = np.clip(side / config.tie, -1.0, 1.0)
+    return np.concatenate([frame[..., :1], frame[..., 1:2] * side[..., None, None]], axis=-1)
 
 
 def _normalise(x: AnyArray) -> AnyArray:

@@ -7,19 +7,22 @@ NumPy runtime. docs/export.md says how to run it.
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from legoswarm.deploy.actor import mask_nearest
 from legoswarm.deploy.runtime import Runtime, load_runtime
 from legoswarm.files import FileError, write_bytes
+from legoswarm.layout import TIE, Layout
 
 if TYPE_CHECKING:
     from legoswarm.policies.saved.act import Swarm
 
-TOLERANCE = 1e-5  # of what JAX says, relative to the largest action of a scene or to 1
+TOLERANCE = 1e-4  # of what JAX says, relative to the largest action of a scene or to 1
 CHECKED_SCENES = 20  # of each of two team sizes that a file is checked with
 
 
@@ -72,8 +75,14 @@ def _record(recorder: Any, runtime: Runtime, own: int) -> bytes:
     mask = (roles == np.arange(len(runtime.roles))[:, None, None]) & visible & (number != agents[:, None])
     actor = _one(runtime.actors, own)
     with np.errstate(all="ignore"):  # the examples that symbols carry mean nothing
+        square = np.vecdot(relative, relative)
+        if math.isfinite(about.sensing):
+            radii = [np.inf if about.layout.each(role) else about.sensing for role in runtime.roles]
+            mask = mask & (square < ((1 - TIE) * np.square(radii)).astype(np.float32)[:, None, None])
+        if near := getattr(about.config, "nearest", 0):  # they are masked: how many there are is no part of a graph
+            mask = mask_nearest(near, square, mask)
         seen = mine[None], relative[None, None], velocity[None, None, None], mask[None]
-        actions = about.limit(actor(about.config, *seen, gather=False))[0]  # how many to gather is no part of a graph
+        actions = about.limit(actor(about.config, *seen))[0]
     facts = {"roles": list(runtime.roles), "role": runtime.roles[own], "limit": str(about.limit), "task": about.task}
     facts["seed"] = runtime.seed
     texts = {name: fact if isinstance(fact, str) else json.dumps(fact) for name, fact in facts.items()}
@@ -97,12 +106,18 @@ def check(model: bytes, role: str, swarm: Swarm) -> None:
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     rng = np.random.default_rng(0)
     for more in (0, 1):
-        kinds = np.repeat(np.arange(len(swarm.roles)), np.maximum(swarm.file.layout.slots, 1) + more)
+        trained = swarm.file.layout
+        agents = np.maximum(trained.slots[: trained.controlled], 1) + more
+        each = [trained.each(role) for role in trained.roles[trained.controlled :]]
+        objects = np.maximum(trained.slots[trained.controlled :], 1) + more
+        objects = np.where(each, np.multiply(each, agents.sum()), objects)  # of private roles, as many for each agent
+        kinds = np.repeat(np.arange(len(swarm.roles)), [*agents, *objects])
+        team = Layout(trained.roles, tuple(np.bincount(kinds).tolist()), trained.controlled, private=trained.private)
         names = [swarm.roles[kind] for kind in kinds]
         mine = np.flatnonzero(kinds == swarm.roles.index(role))
         for _ in range(CHECKED_SCENES):
             positions, velocities = rng.uniform(-1, 1, (2, len(kinds), 2))
-            visible = rng.uniform(size=(int((kinds < swarm.file.layout.controlled).sum()), len(kinds))) < 0.8
+            visible = (rng.uniform(size=(team.agents, team.entities)) < 0.8) & team.owned
             expected = swarm.act(positions, velocities, names, visible)
             inputs = {"positions": positions, "velocities": velocities, "roles": kinds, "agents": mine}
             found = session.run(["actions"], {**inputs, "visible": visible[mine]})[0]

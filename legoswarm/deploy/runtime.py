@@ -9,12 +9,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from legoswarm.deploy.actor import Affine, NumpyActors, NumpyAttention
 from legoswarm.files import FileError, check_array, read_arrays
@@ -44,24 +48,51 @@ class Runtime:
         return self.description.layout.controlled_roles
 
     def act(
-        self, positions: np.ndarray, velocities: np.ndarray, roles: Sequence[str], visible: np.ndarray | None = None
+        self,
+        positions: np.ndarray,
+        velocities: np.ndarray,
+        roles: Sequence[str],
+        visible: np.ndarray | None = None,
+        sensing: float | None = None,
     ) -> np.ndarray:
         """Return the mean actions in the world frame, limited as in training.
 
         `positions` and `velocities` are (entities, 2), `roles` names each entity's role, in any order. The
         result has one row for each entity of a controlled role, in the order given. `visible[i, j]` says
-        whether the i-th controlled agent sees entity j; without it everybody sees everything.
+        whether the i-th controlled agent sees entity j. Nobody sees farther than `sensing`, by default the
+        radius of training.
         """
-        seen, order = look(self.description.layout, positions, velocities, roles, visible)
-        with np.errstate(all="ignore"):  # actions that are not finite are refused
-            actions = self.description.limit(self.actors(self.description.config, *seen[1:]))  # pyright: ignore
+        about = self.description
+        radius, near = about.sensing if sensing is None else sensing, about.config.nearest  # pyright: ignore
+        seen, order = look(about.layout, positions, velocities, roles, visible, radius, near)
+        with np.errstate(all="ignore"), _one_thread(len(roles)):  # actions that are not finite are refused
+            actions = about.limit(self.actors(about.config, *seen[1:]))  # pyright: ignore
         return order.join(actions)
 
 
-def load_runtime(name: str | Path, seed: int | None = None) -> Runtime:
-    """Load a trained policy: `zoo:NAME`, a run folder or a policy file; by default its best seed."""
+MANY = 32  # entities: from there on matrices are large enough for BLAS to share them among threads
+
+
+@functools.cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _one_thread(entities: int) -> contextlib.AbstractContextManager[Any]:
+    """Keep BLAS from using several threads: on busy cores they wait for each other for longer than they save."""
+    return contextlib.nullcontext() if entities < MANY else _libraries().limit(limits=1, user_api="blas")
+
+
+def load_runtime(name: str | Path, seed: int | None = None, nearest: int | None = None) -> Runtime:
+    """Load a trained policy: `zoo:NAME`, a run folder or a policy file; by default its best seed.
+
+    With `nearest` it encodes only so many entities of each role, whatever it was trained with.
+    """
     weights, about = find_policy(name)
     description = read_description(about)
+    if nearest is not None and isinstance(description.config, LegoPolicy):
+        config = dataclasses.replace(description.config, nearest=nearest)
+        description = dataclasses.replace(description, config=config)
     config = description.config
     if not isinstance(config, LegoPolicy):
         raise FileError(f"{about} describes a {config.name} policy, but without JAX only lego policies act")

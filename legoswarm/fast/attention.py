@@ -66,13 +66,12 @@ def _fits(shape: tuple[int, ...], heads: int) -> bool:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _fused(heads: int, qkv: Array, mask: Array) -> Array:
-    kernel = functools.partial(_kernel, heads, mask.shape[-1])
-    return over_samples(kernel, 2, SAMPLES, qkv.shape[-1] // 3, qkv, mask)
+    return over_samples((_attention_kernel, heads, mask.shape[-1]), 2, SAMPLES, qkv.shape[-1] // 3, qkv, mask)
 
 
 def _backward(heads: int, saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     qkv, mask = saved
-    kernel = functools.partial(_slope_kernel, heads, mask.shape[-1])
+    kernel = (_attention_slope_kernel, heads, mask.shape[-1])
     return over_samples(kernel, 2, SAMPLES, qkv.shape[-1], qkv, mask, gradient), jnp.zeros_like(mask)
 
 
@@ -106,14 +105,16 @@ class _Heads:
         return [r / total for r in raised]
 
 
-def _kernel(heads: int, entities: int, qkv_ref: Any, mask_ref: Any, out_ref: Any) -> None:
+def _attention_kernel(heads: int, entities: int, qkv_ref: Any, mask_ref: Any, out_ref: Any) -> None:
     of = _Heads(heads, entities, qkv_ref, mask_ref)
     for i in range(entities):
         terms = [w[..., None] * v for w, v in zip(of.weights[i], of.v, strict=True)]
         of.write(out_ref, i, sum(terms[1:], start=terms[0]))
 
 
-def _slope_kernel(heads: int, entities: int, qkv_ref: Any, mask_ref: Any, gradient_ref: Any, out_ref: Any) -> None:
+def _attention_slope_kernel(
+    heads: int, entities: int, qkv_ref: Any, mask_ref: Any, gradient_ref: Any, out_ref: Any
+) -> None:
     of = _Heads(heads, entities, qkv_ref, mask_ref)
     dk, dv = [jnp.zeros_like(of.q[0])] * entities, [jnp.zeros_like(of.q[0])] * entities
     for i in range(entities):

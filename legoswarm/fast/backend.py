@@ -35,9 +35,9 @@ def on_cpu(fun: Callable[..., Tree], *args: Any) -> Tree:
 
     For what starts a run: GPUs need seconds to load what decomposes a few small matrices.
     """
-    home = jax.devices()[0]
+    home = jax.local_devices()[0]
     try:
-        cpu = jax.devices("cpu")[0]
+        cpu = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # JAX was told to leave the CPU alone
         cpu = home
     with jax.default_device(cpu):

@@ -20,11 +20,11 @@ from typing import Any
 import jax
 from jax import export
 
+from legoswarm.fast.caches import FOLDER as FOLDER
 from legoswarm.fast.switches import VARIABLE, switch
 from legoswarm.files import write_bytes
 from legoswarm.provenance import provenance
 
-FOLDER = "LEGOSWARM_PROGRAMS"  # the environment variable that names the folder; without it nothing is kept
 TRITON = ("__gpu$xla.gpu.triton", "triton_kernel_call", "triton_kernel_call_ffi")  # where this JAX is the only reader
 UNCHECKED = [export.DisabledSafetyCheck.custom_call(name) for name in TRITON]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +11,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from legoswarm.fast.sharding import columns
 from legoswarm.fast.switches import switch
+
+Kernel = tuple[Any, ...]  # a function and its first arguments; hashable, so that two of the same are equal
 
 
 def kernel_mode() -> str:
-    """Return `plain`, `fused`, or `interpret` (the kernels, slowly, on a CPU: for tests)."""
-    return switch("kernels", "fused" if jax.default_backend() == "gpu" else "plain")
+    """Return `plain`, `fused`, or `interpret` (the kernels, slowly, on a CPU: for tests).
+
+    XLA cannot divide a kernel among the devices that share a seed's worlds: each of them would do all of the work.
+    """
+    return switch("kernels", "fused" if jax.default_backend() == "gpu" and columns() == 1 else "plain")
 
 
 def power_of_two(size: int) -> bool:
@@ -23,29 +30,35 @@ def power_of_two(size: int) -> bool:
     return size & (size - 1) == 0
 
 
-def over_samples(kernel: Callable[..., None], rank: int, samples: int, last: int, *arrays: Array) -> Array:
+def over_samples(kernel: Kernel, rank: int, samples: int, last: int, *arrays: Array) -> Array:
     """Run a kernel over all leading axes of some arrays, so many samples in each program.
 
-    `rank` is the number of a sample's own axes in the first array; the result is like that array, but `last` is the
-    size of its last axis. A vmap adds a leading axis, not a batch of kernels: each program would hold one sample then.
+    `kernel` is a function with what comes before its references; `rank` is the number of a sample's own axes in the
+    first array; the result is like that array, but `last` is the size of its last axis. A vmap adds a leading axis, not
+    a batch of kernels: each program would hold one sample then.
     """
+    return _folded(kernel, rank, samples, last, kernel_mode() == "interpret")(*arrays)
 
+
+@functools.cache  # the same function each time: JAX then traces a kernel once for each shape, not at each use
+def _folded(kernel: Kernel, rank: int, samples: int, last: int, interpret: bool) -> Callable[..., Array]:
     @jax.custom_batching.custom_vmap
     def call(*arrays: Array) -> Array:
         leading = arrays[0].shape[: arrays[0].ndim - rank]
         flat = [a.reshape(-1, *a.shape[len(leading) :]) for a in arrays]
         shape = (*flat[0].shape[1:-1], last)
-        return _run(kernel, shape, samples, *flat).reshape(*leading, *shape)
+        return _run(kernel, shape, samples, interpret, *flat).reshape(*leading, *shape)
 
     @call.def_vmap
     def _(size: int, batched: Any, *arrays: Array) -> tuple[Array, bool]:
         pairs = zip(arrays, batched, strict=True)
         return call(*(a if mapped else jnp.broadcast_to(a, (size, *a.shape)) for a, mapped in pairs)), True
 
-    return call(*arrays)
+    return call
 
 
-def _run(kernel: Callable[..., None], shape: tuple[int, ...], samples: int, *arrays: Array) -> Array:
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _run(kernel: Kernel, shape: tuple[int, ...], samples: int, interpret: bool, *arrays: Array) -> Array:
     """Run a kernel over all samples, some in each program; each sample's output has this shape."""
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plgpu
@@ -61,14 +74,19 @@ def _run(kernel: Callable[..., None], shape: tuple[int, ...], samples: int, *arr
         return pl.BlockSpec((samples, *shape), lambda at: (at, *(0,) * len(shape)))
 
     call = pl.pallas_call(
-        kernel,
+        functools.partial(*kernel),
         out_shape=jax.ShapeDtypeStruct((count + padding, *shape), arrays[0].dtype),
         grid=((count + padding) // samples,),
         in_specs=[rows(a.shape[1:]) for a in arrays],
         out_specs=rows(shape),
         compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
-        interpret=kernel_mode() == "interpret",
+        interpret=interpret,
     )
+    return quietly(call, *arrays)[:count]
+
+
+def quietly(call: Callable[..., Any], *arrays: Array) -> Any:
+    """Call a kernel without the DeprecationWarning of Pallas on Triton, from jax 0.11 on."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of Pallas on Triton, from jax 0.11 on
-        return call(*arrays)[:count]
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return call(*arrays)

@@ -25,7 +25,7 @@ def normalise(x: Float[Array, "*n width"]) -> Float[Array, "*n width"]:
 
 def plain_normalise(x: Float[Array, "*n width"]) -> Float[Array, "*n width"]:
     """Compute the same in plain array operations."""
-    return _normalised(exact(x))[0].astype(x.dtype)
+    return normalised(exact(x))[0].astype(x.dtype)
 
 
 def exact(x: Float[Array, "*n"]) -> Float[Array, "*n"]:
@@ -33,7 +33,7 @@ def exact(x: Float[Array, "*n"]) -> Float[Array, "*n"]:
     return x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
 
 
-def _normalised(x: Float[Array, "*n width"]) -> tuple[Float[Array, "*n width"], Float[Array, "*n 1"]]:
+def normalised(x: Float[Array, "*n width"]) -> tuple[Float[Array, "*n width"], Float[Array, "*n 1"]]:
     """Return each row normalised, and one over its deviation."""
     width = x.shape[-1]
     centred = x - x.sum(-1, keepdims=True) / width
@@ -41,25 +41,30 @@ def _normalised(x: Float[Array, "*n width"]) -> tuple[Float[Array, "*n width"], 
     return centred * scale, scale
 
 
-def _kernel(x_ref: Any, out_ref: Any) -> None:
-    out_ref[...] = _normalised(x_ref[...].astype(jnp.float32))[0].astype(out_ref.dtype)
-
-
-def _slope_kernel(x_ref: Any, gradient_ref: Any, out_ref: Any) -> None:
-    normed, scale = _normalised(x_ref[...].astype(jnp.float32))
-    gradient = gradient_ref[...].astype(jnp.float32)
-    width = normed.shape[1]
+def centred_slope(
+    normed: Float[Array, "*n width"], scale: Float[Array, "*n 1"], gradient: Float[Array, "*n width"]
+) -> Float[Array, "*n width"]:
+    """Return the gradient of rows before they were normalised, from that of what they became."""
+    width = normed.shape[-1]
     along = (gradient * normed).sum(-1, keepdims=True) / width
-    slope = gradient - gradient.sum(-1, keepdims=True) / width - normed * along
-    out_ref[...] = (slope * scale).astype(out_ref.dtype)
+    return (gradient - gradient.sum(-1, keepdims=True) / width - normed * along) * scale
+
+
+def _normalise_kernel(x_ref: Any, out_ref: Any) -> None:
+    out_ref[...] = normalised(x_ref[...].astype(jnp.float32))[0].astype(out_ref.dtype)
+
+
+def _normalise_slope_kernel(x_ref: Any, gradient_ref: Any, out_ref: Any) -> None:
+    normed, scale = normalised(x_ref[...].astype(jnp.float32))
+    out_ref[...] = centred_slope(normed, scale, gradient_ref[...].astype(jnp.float32)).astype(out_ref.dtype)
 
 
 @jax.custom_vjp
 def _fused(x: Array) -> Array:
-    return over_samples(_kernel, 1, ROWS, x.shape[-1], x)
+    return over_samples((_normalise_kernel,), 1, ROWS, x.shape[-1], x)
 
 
 _fused.defvjp(
     lambda x: (_fused(x), x),
-    lambda x, gradient: (over_samples(_slope_kernel, 1, ROWS, x.shape[-1], x, gradient),),
+    lambda x, gradient: (over_samples((_normalise_slope_kernel,), 1, ROWS, x.shape[-1], x, gradient),),
 )

@@ -10,7 +10,7 @@ import os
 
 VARIABLE = "LEGOSWARM_FAST"
 PATHS = {
-    "kernels": ("plain", "fused", "interpret"),  # attention and normalisation; interpret: slowly, on a CPU, for tests
+    "kernels": ("plain", "fused", "interpret"),  # interpret: slowly, on a CPU, for tests
     "blocks": ("off", "on"),  # attention among many, some queries at a time
     "seeds": ("map", "vmap"),  # of a run: one after the other, or side by side
     "programs": ("off", "on"),  # traced programs are kept between runs

@@ -1,15 +1,17 @@
 """The canonical frame of an agent (paper, section IV-B) and the observation expressed in it.
 
-A frame is a matrix R = [x y] in O(2) at the agent's position. Which vector gives the first axis is a choice:
+A frame is a matrix R = [x y] at the agent's position. Which vector gives the first axis is a choice:
 
 - `velocity`, as in the paper. What happens at v = 0 is a second choice, `rest`: with `global` x is then the
   world's x axis, exactly as in the paper's equations, and an agent at rest has no equivariance; with
-  `equivariant` x is, below the speed `slow`, a direction taken from what the agent sees.
+  `equivariant` x turns, between twice the speed `slow` and that speed, into a direction taken from what it sees.
 - `position`: at every speed a direction taken from what the agent sees. It turns as slowly as the scene does.
 - `none`: the world's axes, no canonicalization of rotation and reflection (for the graph-only baseline).
 
-`position`, and `velocity` with an `equivariant` rest, are equivariant at every speed: R(Q o) = Q R(o) for every
-rotation and reflection Q of a scene in general position.
+`position`, and `velocity` with an `equivariant` rest, are equivariant and continuous in every scene: R(Q o) = Q R(o)
+for every rotation and reflection Q. R is orthogonal but near a tie, where its axes shrink: y where the scene singles
+out no side of x (a scene that is its own mirror image has an action along x), and both where it singles out no
+direction (the action is zero). So a tie is no special case, and costs nothing.
 """
 
 from __future__ import annotations
@@ -18,50 +20,55 @@ import functools
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from legoswarm.frames.rules import TINY
+from legoswarm.frames.rules import AMID, CLOSE
 from legoswarm.scene import Entities, View
 
 
 class Frame(eqx.Module):
-    """R = [x y], and whether x is the velocity's direction."""
+    """R = [x y]."""
 
     rotation: Float[Array, "dim dim"]
-    moving: Bool[Array, ""]
 
     def to_local(self, vectors: Float[Array, "*n dim"]) -> Float[Array, "*n dim"]:
         """Return R^T v for each row v."""
         return _product(self.rotation.T, vectors)
-
-    def mirrored(self) -> Frame:
-        """Return the frame of the other handedness."""
-        return Frame(self.rotation * jnp.array([[1.0, -1.0]], self.rotation.dtype), self.moving)
 
     def to_world(self, vectors: Float[Array, "*n dim"]) -> Float[Array, "*n dim"]:
         """Return R v for each row v (equation 11)."""
         return _product(self.rotation, vectors)
 
 
-def make_frame(view: View, axis: str = "velocity", rest: str = "equivariant", slow: float = 0.05) -> Frame:
-    """Return the frame that the agent's own observation defines; below the speed `slow` it counts as at rest."""
-    x_global = jnp.array([1.0, 0.0], view.velocity.dtype)
+def make_frame(
+    view: View, axis: str = "velocity", rest: str = "equivariant", slow: float = 0.05, tie: float = 0.005
+) -> Frame:
+    """Return the frame that the agent's own observation defines.
+
+    Below the speed `slow` it counts as at rest. `tie` is how near a tie the axes shrink, where directions are measured
+    against the distances of what the agent sees.
+    """
+    velocity = view.velocity
     if axis == "none":
-        return Frame(jnp.eye(len(view.velocity), dtype=view.velocity.dtype), jnp.array(False))
-    speed = _norm(view.velocity)
+        return Frame(jnp.eye(len(velocity), dtype=velocity.dtype))
     seen = view.flat()
     to_centroid = centroid_offset(seen)
     if rest == "global":
-        moving = speed != 0
-        return Frame(_complete(_unit(jnp.where(moving, view.velocity, x_global)), to_centroid), moving)
-    outward = third_moment(seen)
-    last_resort = jnp.where(speed > 1e-12, view.velocity, x_global)
-    at_rest = _first_long(to_centroid, outward, last_resort)
-    moving = speed > slow if axis == "velocity" else jnp.array(False)
-    x = _unit(jnp.where(moving, view.velocity, at_rest))
-    # With x along d the paper's rule for y is empty (x^T J d = 0), so the side comes from other vectors.
-    side = jnp.where(moving, to_centroid, outward)
-    return Frame(_complete(x, _first_aside(x, side, outward, view.velocity)), moving)
+        x = _unit(jnp.where(_norm(velocity) != 0, velocity, jnp.array([1.0, 0.0], velocity.dtype)))
+        side = jnp.where(_cross(x, to_centroid) > 0, 1.0, -1.0)  # y = -sgn(x^T J d) J x (equation 3); sgn(0) = 1
+        return Frame(jnp.stack([x, side * quarter_turn(x)], axis=1))
+    outward, spread = third_moment(seen)
+    towards, outward = to_centroid / spread, outward / spread
+    # Amid all that it sees an agent at rest looks where the third moment points.
+    amid = jnp.maximum(1 - _norm(towards) / AMID, 0.0)
+    swift = velocity / max(slow, 1e-9)
+    resting = jnp.clip(2 - _norm(swift), 0.0, 1.0) if axis == "velocity" else 1.0
+    x = resting * (towards + amid * outward) + (1 - resting) * swift
+    length = _norm(x)
+    x = x / jnp.maximum(length, tie)
+    # With x along d the paper's rule for y is empty (x^T J d = 0), so at rest the side comes from the third moment.
+    side = _cross(x, resting * outward + (1 - resting) * towards)
+    return Frame(jnp.stack([x, jnp.clip(side / tie, -1.0, 1.0) * quarter_turn(x)], axis=1))
 
 
 def centroid_offset(seen: Entities) -> Float[Array, " dim"]:
@@ -70,22 +77,21 @@ def centroid_offset(seen: Entities) -> Float[Array, " dim"]:
     return (seen.position * weight[:, None]).sum(0) / (weight.sum() + 1)
 
 
-def third_moment(seen: Entities) -> Float[Array, " dim"]:
-    """Return e_i, the mean of what the agent sees weighted by |r_j|^2: a direction that is not the centroid's."""
-    weight = seen.mask.astype(seen.position.dtype) * (seen.position * seen.position).sum(-1)
-    return (seen.position * weight[:, None]).sum(0) / jnp.maximum(weight.sum(), TINY * TINY)
+def third_moment(seen: Entities) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
+    """Return e_i, the mean of what the agent sees weighted by |r_j|^2, and the root mean square of the |r_j|.
+
+    e_i is a direction that is not the centroid's. The distance is never less than `CLOSE`.
+    """
+    there = seen.mask.astype(seen.position.dtype)
+    weight = there * (seen.position * seen.position).sum(-1)
+    outward = (seen.position * weight[:, None]).sum(0) / jnp.maximum(weight.sum(), CLOSE * CLOSE)
+    return outward, jnp.sqrt(weight.sum() / jnp.maximum(there.sum(), 1.0) + CLOSE * CLOSE)
 
 
 def canonicalize(view: View, frame: Frame) -> View:
-    """Return C(O_i), the observation in the agent's frame (equations 4 and 5).
-
-    The agent's own velocity is [|v|, 0] when the frame follows it, and R^T v otherwise. Its position is
-    the frame's origin.
-    """
-    speed = _norm(view.velocity)
-    own = jnp.where(frame.moving, speed * jnp.eye(len(view.velocity))[0], frame.to_local(view.velocity))
+    """Return C(O_i), the observation in the agent's frame, whose origin is the agent (equations 4 and 5)."""
     others = tuple(Entities(frame.to_local(e.position), frame.to_local(e.velocity), e.mask) for e in view.others)
-    return View(jnp.zeros_like(view.position), own, others)
+    return View(jnp.zeros_like(view.position), frame.to_local(view.velocity), others)
 
 
 def quarter_turn(vector: Float[Array, "2"]) -> Float[Array, "2"]:
@@ -93,34 +99,9 @@ def quarter_turn(vector: Float[Array, "2"]) -> Float[Array, "2"]:
     return jnp.stack([-vector[1], vector[0]])
 
 
-def _complete(x: Float[Array, "2"], towards: Float[Array, "2"]) -> Float[Array, "2 2"]:
-    """Return [x y] with y = -sgn(x^T J t) J x, so that y^T t > 0 (equation 3); sgn(0) = 1."""
-    turned = quarter_turn(x)
-    sign = jnp.where(_cross(x, towards) > 0, 1.0, -1.0)
-    return jnp.stack([x, sign * turned], axis=1)
-
-
 def _cross(x: Float[Array, "2"], t: Float[Array, "2"]) -> Float[Array, ""]:
     """Return (J x)^T t = -x^T J t."""
     return x[0] * t[1] - x[1] * t[0]
-
-
-def _first_aside(x: Float[Array, "2"], *candidates: Float[Array, "2"]) -> Float[Array, "2"]:
-    """Return the first candidate that has a direction other than x's, else zero: rounding must not choose the side."""
-    chosen = jnp.zeros_like(x)
-    for candidate in reversed(candidates):
-        length = _norm(candidate)
-        aside = (length > TINY) & (jnp.abs(_cross(x, candidate)) > TINY * length)
-        chosen = jnp.where(aside, candidate, chosen)
-    return chosen
-
-
-def _first_long(*candidates: Float[Array, "2"]) -> Float[Array, "2"]:
-    """Return the first candidate that has a direction, else the last."""
-    chosen = candidates[-1]
-    for candidate in reversed(candidates[:-1]):
-        chosen = jnp.where(_norm(candidate) > TINY, candidate, chosen)
-    return chosen
 
 
 def _norm(vector: Float[Array, "2"]) -> Float[Array, ""]:

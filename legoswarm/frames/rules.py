@@ -4,7 +4,8 @@ from __future__ import annotations
 
 AXES = ("velocity", "position", "none")
 RESTS = ("equivariant", "global")
-TINY = 1e-4  # shorter vectors than this have no direction
+CLOSE = 0.05  # what lies much nearer than this has no direction
+AMID = 0.1  # share of the distances seen within which the centroid is so near that it gives no good direction
 
 
 def check_frame(axis: str, rest: str) -> None:

@@ -13,7 +13,7 @@ from legoswarm.policies.policy import POLICIES, Attentive, Framed, Policy
 @POLICIES.register
 @dataclasses.dataclass(frozen=True)
 class LegoPolicy(Attentive, Framed):
-    """The paper's actor, by default with the critic of pairs, which is better at every size."""
+    """The paper's actor, by default with attention among all roles at once, trained by MASAC: better at every size."""
 
     name: ClassVar[str] = "lego"
     label: ClassVar[str] = "LEGO-MAPPO"
@@ -22,7 +22,17 @@ class LegoPolicy(Attentive, Framed):
     # The best of 24 trials with three agents and the critic `full` (results/sweeps), which hold with that of pairs.
     tuned: ClassVar = {"mappo": {"lr": 1.2e-3, "epochs": 3, "minibatches": 4, "entropy": 0.03}}
 
-    critic: str = with_default(Policy, "critic", "pairs")
+    suits: ClassVar = {"mappo": {"critic": "pairs", "squash": 0.0}}
+    recipes: ClassVar = {
+        "published": {
+            "algorithm": "mappo", "critic": "full", "squash": 0.0, "encoder": "attention",
+            "axis": "velocity", "rest": "global", "leash": 0.0,
+        },
+    }  # fmt: skip
+
+    critic: str = with_default(Policy, "critic", "none")
+    squash: float = with_default(Policy, "squash", 8.0)
+    encoder: str = with_default(Attentive, "encoder", "joint")
 
     def build(self, layout: Layout, role: str, *, key: Any) -> Any:
         """Build actor and critic with separate encoders, the same for every role and team size."""

@@ -24,6 +24,8 @@ class Policy:
     in_paper: ClassVar[bool] = False  # whether it is one of the paper's methods
     one_size: ClassVar[bool] = False  # its weights depend on the layout's slots: it acts for no other team than its own
     tuned: ClassVar[dict[str, dict[str, Any]]] = {}  # by algorithm: the values of its fields that were found for it
+    suits: ClassVar[dict[str, dict[str, Any]]] = {}  # by algorithm: options that the policy has then by default
+    recipes: ClassVar[dict[str, dict[str, Any]]] = {}  # by name: options of a whole training
 
     width: int = option(64, "features of every layer", low=1, high=4096)
     critic: str = option(
@@ -57,7 +59,7 @@ class Framed(Policy):
     axis: str = option("velocity", "what the frame's first axis follows: velocity, position or none", among=AXES)
     rest: str = option("equivariant", "the frame at rest: equivariant, or global as in the paper", among=RESTS)
     slow: float = option(0.05, "speed below which an agent counts as at rest", low=0)
-    hands: int = option(1, "2 averages the action over both handednesses of the frame", among=(1, 2))
+    tie: float = option(0.005, "how near a tie of directions the frame's axes shrink: actions stay continuous", above=0)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -11,7 +11,7 @@ from legoswarm.fast.backend import storage
 from legoswarm.policies.encoders.encoder import register_view_encoder
 from legoswarm.policies.networks.attention import AttentionLayer
 from legoswarm.policies.networks.layers import Linear, Perceptron
-from legoswarm.policies.networks.pooling import entity_features, nearest, pool
+from legoswarm.policies.networks.pooling import entity_features, pool
 from legoswarm.policies.policy import Attentive
 from legoswarm.scene import Layout, View
 
@@ -43,10 +43,9 @@ class JointEncoder(eqx.Module):
     def __call__(self, view: View) -> Float[Array, " width"]:
         """Return the summary of an observation."""
         own = jnp.concatenate([view.position, view.velocity]) if self.absolute else view.velocity
-        seen = [nearest(everybody, self.policy.nearest) for everybody in view.others]
-        embedded = [jax.vmap(embed)(entity_features(o)) for embed, o in zip(self.roles, seen, strict=True)]
+        embedded = [jax.vmap(embed)(entity_features(o)) for embed, o in zip(self.roles, view.others, strict=True)]
         x = jnp.concatenate([self.myself(own)[None], *embedded]).astype(storage(self.policy.precision))
-        masks = [jnp.ones(1, bool), *(others.mask for others in seen)]
+        masks = [jnp.ones(1, bool), *(others.mask for others in view.others)]
         for layer in self.layers:
             x = layer(x, jnp.concatenate(masks))
         parts, start = [], 0

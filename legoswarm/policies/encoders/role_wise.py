@@ -20,7 +20,7 @@ from legoswarm.fast.backend import storage
 from legoswarm.policies.encoders.encoder import ENCODERS
 from legoswarm.policies.networks.attention import AttentionLayer
 from legoswarm.policies.networks.layers import Linear, Perceptron
-from legoswarm.policies.networks.pooling import entity_features, nearest, pool
+from legoswarm.policies.networks.pooling import entity_features, pool
 from legoswarm.policies.policy import Attentive
 from legoswarm.scene import Layout, View
 
@@ -44,7 +44,6 @@ class RoleEncoder(eqx.Module):
     roles: tuple[SetEncoder, ...]
     fuse: Perceptron
     absolute: bool = eqx.field(static=True)
-    nearest: int = eqx.field(static=True)
     precision: str = eqx.field(static=True)
 
     def __init__(
@@ -58,7 +57,7 @@ class RoleEncoder(eqx.Module):
     ):
         key_self, key_fuse, *keys = jax.random.split(key, 2 + len(layout.roles))
         width = policy.width
-        self.absolute, self.nearest, self.precision = absolute, policy.nearest, policy.precision
+        self.absolute, self.precision = absolute, policy.precision
         self.myself = Perceptron((1 + absolute) * layout.dimension, (width,), key=key_self)
         self.roles = tuple(build_set(policy, 2 * layout.dimension, key=k) for k in keys)
         self.fuse = Perceptron((1 + len(layout.roles)) * width, (width, width), key=key_fuse)
@@ -68,8 +67,7 @@ class RoleEncoder(eqx.Module):
         """Return the summary of an observation."""
         own = jnp.concatenate([view.position, view.velocity]) if self.absolute else view.velocity
         parts = [self.myself(own)]
-        for encode, everybody in zip(self.roles, view.others, strict=True):
-            others = nearest(everybody, self.nearest)
+        for encode, others in zip(self.roles, view.others, strict=True):
             parts.append(encode(entity_features(others), others.mask))
         return self.fuse(jnp.concatenate(parts).astype(storage(self.precision))).astype(own.dtype)
 

@@ -15,7 +15,7 @@ from legoswarm.frames.canonical import Frame
 class Decision(eqx.Module):
     """The action in the frame is z of a Gaussian or, with a `squash` of S > 0, S tanh(z / S).
 
-    The frame is orthogonal, so densities in the frame and in the world are the same.
+    But near a tie the frame is orthogonal, so densities in the frame and in the world are the same.
     """
 
     mean: Float[Array, " dim"]

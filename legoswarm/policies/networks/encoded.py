@@ -26,8 +26,6 @@ class EncodedActor(eqx.Module):
     """a_loc ~ N(head(s_i), sigma^2) in the agent's frame, s_i the encoder's summary of what it sees there.
 
     The mean is pulled back towards the centroid of what the agent sees when it is farther away than the `leash`.
-    With two `hands` the mean is the average over the frame and its mirror image, each turned back by its own
-    axes: the action then does not jump where the frame changes handedness.
     """
 
     encoder: ViewEncoder
@@ -42,18 +40,15 @@ class EncodedActor(eqx.Module):
         self.log_std = jnp.full(layout.dimension, config.log_std)
         self.config = config
 
+    @property
+    def nearest(self) -> int:
+        """Count the entities of each role that the actor looks at; 0: all."""
+        return getattr(self.config, "nearest", 0)
+
     def __call__(self, view: View) -> Decision:
         """Decide from one agent's observation."""
         frame = frame_of(view, self.config)
-
-        def mean(frame: Frame) -> Float[Array, " dim"]:
-            return self.head(self.encoder(seen_in(frame, view, self.config)))
-
-        local = mean(frame)
-        if isinstance(self.config, Framed) and self.config.hands == 2:
-            frames = jax.tree.map(lambda *leaves: jnp.stack(leaves), frame, frame.mirrored())
-            both = jax.vmap(mean)(frames)
-            local = (both[0] + both[1] * jnp.ones_like(both[1]).at[-1].set(-1.0)) / 2
+        local = self.head(self.encoder(seen_in(frame, view, self.config)))
         return Decision(local + frame.to_local(pull_back(view, self.config)), self.log_std, frame, self.config.squash)
 
 
@@ -72,18 +67,20 @@ class EncodedCritic(eqx.Module):
 
     def __call__(self, scene: Scene, role: str, member: Int[Array, ""]) -> Float[Array, ""]:
         """Return the value for one agent."""
-        frame = frame_of(observe(scene, role, member), self.config)
-        return self.head(self.encoder(seen_in(frame, observe(scene, role, member, full=True), self.config)))[0]
+        near = getattr(self.config, "nearest", 0)
+        frame = frame_of(observe(scene, role, member, nearest=near), self.config)
+        whole = observe(scene, role, member, full=True, nearest=near)
+        return self.head(self.encoder(seen_in(frame, whole, self.config)))[0]
 
 
 def frame_of(view: View, policy: Policy) -> Frame:
     """Return the frame that a policy's options choose for an observation."""
     own = isinstance(policy, Framed)
-    return make_frame(view, policy.axis, policy.rest, policy.slow) if own else make_frame(view, "none")
+    return make_frame(view, policy.axis, policy.rest, policy.slow, policy.tie) if own else make_frame(view, "none")
 
 
 def seen_in(frame: Frame, view: View, policy: Policy) -> View:
-    """Return the observation in the agent's frame or, for a policy without one, as it is."""
+    """Return what a policy encodes of an observation: all of it, in the agent's frame if the policy has one."""
     return canonicalize(view, frame) if isinstance(policy, Framed) else view
 
 

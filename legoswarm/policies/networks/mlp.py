@@ -83,4 +83,4 @@ def slot_rows(others: Entities) -> Float[Array, "n _"]:
 
 def vector_size(layout: Layout) -> int:
     """Count the numbers that `to_vector` gives for any agent of a layout."""
-    return 2 * layout.dimension + (2 * layout.dimension + 1) * (layout.entities - 1)
+    return 2 * layout.dimension + (2 * layout.dimension + 1) * (layout.viewed - 1)

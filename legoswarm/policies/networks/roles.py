@@ -58,7 +58,8 @@ def make_policies(policy: Policy, layout: Layout, *, key: PRNGKeyArray) -> Polic
     key_weights, *keys = jax.random.split(key, 1 + len(roles))
     built = {role: policy.build(layout, role, key=k) for role, k in zip(roles, keys, strict=True)}
     if policy.critic != "full":
-        critics = [PairCritic(policy, layout, key=k) if policy.critic == "pairs" else None for k in keys]
+        near = getattr(policy, "nearest", 0)
+        critics = [PairCritic(policy, layout, nearest=near, key=k) if policy.critic == "pairs" else None for k in keys]
         built = {role: RolePolicy(built[role].actor, c) for role, c in zip(roles, critics, strict=True)}
     return orthogonalise(built, key=key_weights)
 

@@ -16,7 +16,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from legoswarm.frames.canonical import make_frame
 from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.networks.leash import pull_back
-from legoswarm.policies.networks.pooling import nearest
 from legoswarm.policies.networks.roles import RolePolicy
 from legoswarm.policies.networks.steerable import (
     EdgeMap,
@@ -48,9 +47,8 @@ class Graph(eqx.Module):
     kinds: tuple[int, ...] = eqx.field(static=True)  # of each node
 
 
-def star(view: View, count: int = 0) -> Graph:
-    """Return what one agent sees: everybody sends to the agent, a kind of its own; `count` as for `nearest`."""
-    view = View(view.position, view.velocity, tuple(nearest(role, count) for role in view.others))
+def star(view: View) -> Graph:
+    """Return what one agent sees: everybody sends to the agent, a kind of its own."""
     others = view.flat()
     kinds = (0, *(kind for kind, role in enumerate(view.others, 1) for _ in range(len(role.mask))))
     return Graph(
@@ -167,9 +165,14 @@ class SegnnActor(eqx.Module):
     log_std: Float[Array, ""]
     config: GraphPolicy = eqx.field(static=True)
 
+    @property
+    def nearest(self) -> int:
+        """Count the entities of each role that the actor looks at; 0: all."""
+        return self.config.nearest
+
     def __call__(self, view: View) -> Decision:
         """Decide from one agent's observation."""
-        vector = self.network(star(view, self.config.nearest)).values[0]
+        vector = self.network(star(view)).values[0]
         mean = vector + pull_back(view, self.config)
         spread = jnp.broadcast_to(self.log_std, mean.shape)
         return Decision(mean, spread, make_frame(view, "none"), self.config.squash)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.networks.roles import Actor
@@ -18,9 +18,14 @@ def decide(actors: Actors, scene: Scene) -> dict[str, Decision]:
     layout = scene.layout
     members = {role: jnp.arange(layout.members(role)) for role in layout.controlled_roles}
     return {
-        role: jax.vmap(lambda member, role=role: actors[role](observe(scene, role, member)))(members[role])
+        role: jax.vmap(lambda member, role=role: decide_one(actors[role], scene, role, member))(members[role])
         for role in layout.controlled_roles
     }
+
+
+def decide_one(actor: Actor, scene: Scene, role: str, member: Int[Array, ""]) -> Decision:
+    """Return one agent's decision from its own observation, or what its actor looks at of it."""
+    return actor(observe(scene, role, member, nearest=getattr(actor, "nearest", 0)))
 
 
 def join(layout: Layout, by_role: dict[str, Array]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import reprlib
 from collections.abc import Sequence
@@ -38,6 +39,12 @@ class Description:
     best: int  # position in `seeds` of the seed with the best primary figure
     notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
+    @property
+    def sensing(self) -> float:
+        """Return the radius within which agents saw in training."""
+        radius = self.task.get("sensing")
+        return float(radius) if isinstance(radius, int | float) and radius > 0 else math.inf
+
     def at(self, seed: int | None = None) -> int:
         """Return where a seed stands among the seeds; by default the best."""
         if seed is not None and seed not in self.seeds:
@@ -53,6 +60,7 @@ class Description:
             "roles": list(self.layout.roles),
             "slots": list(self.layout.slots),
             "controlled": self.layout.controlled,
+            "private": self.layout.private,
             "limit": str(self.limit),
             "task": self.task,
             "seeds": list(self.seeds),
@@ -77,6 +85,7 @@ class _Fields:
     seeds: tuple[int, ...]
     figures: dict[str, Any]
     best: int
+    private: int = 0
 
     def __post_init__(self) -> None:
         if len(self.roles) > MAX_ROLES:
@@ -98,9 +107,9 @@ def check_slots(slots: Sequence[int]) -> None:
         raise ValueError(f"a role has between 0 and {MAX_SLOTS:,} entities, not {reprlib.repr(max(slots, key=abs))}")
 
 
-def find_policy(name: str | Path) -> tuple[Path, Path]:
+def find_policy(name: str | os.PathLike[str]) -> tuple[Path, Path]:
     """Return where weights and description of `zoo:NAME`, a run folder or a .safetensors file lie."""
-    text = str(name)
+    text = os.fspath(name)
     if text.startswith("zoo:"):
         zoo = Path(str(resources.files("legoswarm") / "zoo"))
         weights = zoo / f"{text[4:]}.safetensors"
@@ -128,7 +137,7 @@ def read_description(path: Path) -> Description:
     try:
         fields = from_json(_Fields, values, "the description")
         config = POLICIES.read(fields.policy, "policy")
-        layout = Layout(fields.roles, fields.slots, fields.controlled, fields.dimension)
+        layout = Layout(fields.roles, fields.slots, fields.controlled, fields.dimension, fields.private)
         if layout.dimension > MAX_DIMENSION:
             raise ValueError(f"space has at most {MAX_DIMENSION} dimensions here")
         if layout.controlled * len(layout.roles) * (getattr(config, "depth", 0) + 1) > MAX_LAYERS:

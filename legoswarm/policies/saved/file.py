@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import equinox as eqx
@@ -52,7 +53,7 @@ def save_policy(folder: Path, file: PolicyFile, stem: str = "policy") -> None:
     write_json(folder / f"{stem}.json", file.to_json())
 
 
-def load_policy(name: str | Path, nearest: int | None = None) -> PolicyFile:
+def load_policy(name: str | os.PathLike[str], nearest: int | None = None) -> PolicyFile:
     """Read and check a policy file; a FileError says in one sentence what is wrong with it.
 
     With `nearest` it encodes only so many entities of each role, whatever it was trained with.

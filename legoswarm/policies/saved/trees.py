@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from legoswarm.fast.sharding import on_host
 from legoswarm.files import FileError, check_array
 
 Tree = TypeVar("Tree")
@@ -15,7 +16,7 @@ Tree = TypeVar("Tree")
 def named_leaves(tree: Any) -> dict[str, np.ndarray]:
     """Return every leaf under its path, such as `agent/actor/head/weight`; random keys as their raw bits."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {_name(path): np.asarray(_raw(leaf)) for path, leaf in leaves}
+    return {_name(path): on_host(_raw(leaf)) for path, leaf in leaves}
 
 
 def rebuild(skeleton: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
