@@ -14,9 +14,11 @@ import pkgutil
 import reprlib
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 Config = TypeVar("Config")
 Thing = TypeVar("Thing")
@@ -31,9 +33,13 @@ def option(
     high: float | int | None = None,
     above: float | int | None = None,
     among: Sequence[Any] = (),
+    traced: bool = False,
 ) -> Any:
-    """Return a field with a default, a line of help and what `check_fields` holds its value to."""
-    limits = {"low": low, "high": high, "above": above, "among": tuple(among)}
+    """Return a field with a default, a line of help and what `check_fields` holds its value to.
+
+    A `traced` number of an algorithm is an argument of the compiled program: another value needs no other program.
+    """
+    limits = {"low": low, "high": high, "above": above, "among": tuple(among), "traced": traced}
     return dataclasses.field(default=default, metadata={"help": help, **limits})
 
 
@@ -62,6 +68,40 @@ def check_fields(config: Any) -> None:
             raise ValueError(f"{field.name} must be {'positive' if above == 0 else f'more than {above}'}, not {value}")
         if limits.get("among") and value not in limits["among"]:
             raise ValueError(f"{field.name} must be {_either(limits['among'])}, not {value!r}")
+
+
+def traced_fields(config: Any) -> tuple[str, ...]:
+    """Return the names of the fields that the compiled program takes as arguments."""
+    return tuple(field.name for field in dataclasses.fields(config) if field.metadata.get("traced"))
+
+
+def with_traced(config: Config, values: Mapping[str, Any]) -> Config:
+    """Return a configuration whose traced fields have other values: traced ones, which no check can look at."""
+    copy, traced = object.__new__(type(config)), traced_fields(config)
+    for name, value in vars(config).items():
+        object.__setattr__(copy, name, values.get(name, value) if name in traced else value)
+    return copy
+
+
+def plain_fields(cls: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Return values as the types that a configuration's fields have, or refuse them: 2e6 is a whole number too."""
+    kinds = field_kinds(cls)
+    return {name: _plain(name, value, kinds[name]) for name, value in given.items()}
+
+
+def _plain(name: str, value: Any, kind: Kind) -> Any:
+    if kind.base not in _WORDS or (value is None and kind.optional):
+        return value
+    many = isinstance(value, Sequence | np.ndarray | range) and not isinstance(value, str)
+    several: Any = value if many else [value]
+    items = [_whole(item) if kind.base is int else item for item in several]
+    if many != kind.many or not all(_fits(item, kind.base) for item in items):
+        raise ValueError(f"{name} must be {_WORDS[kind.base]}{', or several' * kind.many}, not {reprlib.repr(value)}")
+    return tuple(map(kind.base, items)) if many else kind.base(items[0])
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float | np.floating) and value.is_integer() else value
 
 
 def _either(choices: Sequence[Any]) -> str:
@@ -112,7 +152,8 @@ _WORDS = {int: "a whole number", float: "a finite number", str: "a word", bool: 
 def _fits(value: Any, base: type) -> bool:
     """Tell whether a value is of a type; an integer is a number too, a boolean is not, infinity neither."""
     if base is float and isinstance(value, numbers.Real):
-        return not isinstance(value, bool) and abs(value) <= sys.float_info.max  # pyright: ignore
+        number: Any = value if isinstance(value, int) else float(value)  # int: 10**400 has no float
+        return not isinstance(value, bool) and bool(abs(number) <= sys.float_info.max)
     if base is int and isinstance(value, numbers.Integral):
         return not isinstance(value, bool)
     return isinstance(value, base) and isinstance(value, bool) == (base is bool)
@@ -177,7 +218,7 @@ class Registry(Generic[Thing]):
 
     def __getitem__(self, name: str) -> Thing:
         if name not in self._all():
-            raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
+            raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}; --import brings more")
         return self._things[name]
 
     def own(self, name: str) -> bool:
@@ -189,7 +230,7 @@ class Registry(Generic[Thing]):
         cls: Any = self[name]
         if unknown := sorted(set(fields) - {field.name for field in dataclasses.fields(cls)}):
             raise ValueError(f"the {self.kind} {name} has no option {unknown[0]!r}")
-        return cls(**fields)
+        return cls(**plain_fields(cls, fields))
 
     def read(self, values: Any, source: str) -> Any:
         """Build an object from what `named` made of it."""

@@ -3,8 +3,11 @@
 This file is imported before any test module, so the import hook sees all of `legoswarm`.
 """
 
+import gc
+import importlib
 import importlib.metadata
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -16,6 +19,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA says at length how it 
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"legoswarm-jax-cache-{os.getuid()}")
 )
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 os.environ.setdefault("LEGOSWARM_PROGRAMS", "")  # tests change the package under way, which keys do not see
 
 # Nearly every program here runs once and for less time than XLA takes to optimise it: most of the tests' time was that.
@@ -26,18 +30,33 @@ if importlib.metadata.version("jaxlib").startswith(("0.9.", "0.10.")):
 
 import hypothesis
 import jax
+import jaxtyping
 import pytest
 from jaxtyping import install_import_hook
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background, and what they start, ignore it
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
+# The hook has another place for compiled files, also of what a hooked module is the first to import: without these,
+# some 600 modules would be compiled from their sources.
+for name in ("beartype.door", "matplotlib.figure", "optax", "rich.progress", "scipy.stats"):
+    importlib.import_module(name)
 install_import_hook("legoswarm", "beartype.beartype")
 
 # Deadlines measure compilation, and a CI run must say the same thing twice.
 hypothesis.settings.register_profile("legoswarm", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("legoswarm")
+
+
+# Tracing makes very many small objects: the garbage collector's default settings cost it a quarter of its time.
+gc.set_threshold(100_000, 50, 50)
+
+
+def pytest_collection_finish():
+    """Keep the garbage collector from going through all that was imported, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -47,6 +66,14 @@ def optimised():
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(scope="module")
+def unchecked():
+    """Types are not checked here and later in a module: it takes four fifths of a flight. test_types.py does it."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def test_a_training_survives_json(combination):
 
 def test_what_decides_results_stands_in_it(tmp_path):
     constants = {"noise_ceiling": 2.5, "value_floor": 0.5, "leash_gain": 3.0, "slow": 0.25, "runaway": 99.0}
-    train = configure("spread", **constants)
+    train = configure("spread", algorithm="mappo", **constants)
     RunFolder(tmp_path / "run").create(RunConfig(train), "")
     values = json.loads((tmp_path / "run" / "config.json").read_text())
     found = {**values["policy"], **values["algorithm"], **values}
@@ -247,5 +247,5 @@ def test_ippo_of_version_0_1(runs, tmp_path, monkeypatch, capsys):
     (run / "config.json").write_text(json.dumps(values))
     assert convert(run / "config.json", monkeypatch) == 0
     train = RunFolder(run).read_config().train
-    assert (train.algorithm.name, train.policy) == ("ippo", LegoPolicy(width=8, critic="full"))
+    assert (train.algorithm.name, train.policy) == ("ippo", policy_of(width=8))
     assert named(train.algorithm).keys() >= values["mappo"].keys()

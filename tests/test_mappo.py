@@ -116,7 +116,7 @@ class TestConfig:
 
     def test_steps_below_one_batch_are_refused(self):
         with pytest.raises(ValueError, match="99 steps are not one to 2\\^31 batches of 10 envs x 10 steps"):
-            TrainConfig(Spread(), algorithm=Mappo(envs=10, rollout=10), steps=99)
+            TrainConfig(Spread(), policy_of("lego"), Mappo(envs=10, rollout=10), steps=99)
 
 
 def recorder(kind, read):
@@ -332,7 +332,7 @@ class TestPrepare:
             )
 
     def test_a_team_that_changes_is_bootstrapped_in_the_units_of_its_new_size(self):
-        """Critics that say 0 mean the average of a size: here 10 for two agents and 1000 for one."""
+        """Critics that say 0 mean the average of a size: 10 for two agents, 1000 for one; who has died has 0."""
         policy = make_policies(TINY, LAYOUT, key=jax.random.key(0))["agent"]
         policy = eqx.tree_at(lambda p: p.critic, policy, replace_fn=lambda c: jax.tree.map(jnp.zeros_like, c))
         norm = ValueNorm(
@@ -348,7 +348,7 @@ class TestPrepare:
         prepare = jax.jit(lambda rollout: _prepare(CONFIG, learner, rollout, "agent")[0], compiler_options=FAST)
         norms = [prepare(rollout) for rollout in (before, mixed)]
         decay, gamma = CONFIG.value_decay, CONFIG.gamma
-        expected = decay * 10 + (1 - decay) * gamma * 1000
+        expected = decay * 10 + (1 - decay) * gamma * (1000 + 0) / 2
         np.testing.assert_allclose(norms[1].mean[2], expected, rtol=1e-4)
         assert float(norms[0].mean[2]) < 11
 

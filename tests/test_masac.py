@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scenes import SPREAD, TAG, near_tie, orthogonal, permute, random_scene, stack, transform
+from scenes import SPREAD, TAG, orthogonal, permute, random_scene, stack, transform
 
 import legoswarm
 from legoswarm.files import read_arrays, write_arrays
@@ -66,14 +66,12 @@ class TestOptions:
         state, metrics = jax.eval_shape(program.advance, start, jnp.array(1))
         assert {field.name for field in dataclasses.fields(Masac)} <= read
         assert eqx.tree_equal(start, state)
-        names = ("actor_loss", "critic_loss", "entropy", "return", "temperature")
+        names = ("actor_loss", "critic_loss", "entropy", "gradient", "learning_rate", "return", "temperature")
         assert set(metrics) == {f"{role}/{name}" for role in ("pursuer", "evader") for name in names}
 
 
 class TestSquash:
-    DECISION = Decision(
-        jnp.array([0.3, -0.6]), jnp.array([-0.5, -0.2]), Frame(jnp.asarray(TURN), jnp.array(False)), 1.5
-    )
+    DECISION = Decision(jnp.array([0.3, -0.6]), jnp.array([-0.5, -0.2]), Frame(jnp.asarray(TURN)), 1.5)
 
     def test_densities_sum_to_one(self):
         """Over the square that all actions lie in, by the midpoint rule."""
@@ -291,6 +289,9 @@ class TestOneStep:
         changed = np.asarray(target(batch) != target(other)) & np.asarray(batch.exists("evader"))
         ended = np.asarray(batch.terminated)
         assert not changed[ended].any()
+        dead = eqx.tree_at(lambda b: b.next_scene.exists, batch, replace_fn=lambda x: x.at[:, 2].set(False))
+        over = eqx.tree_at(lambda b: b.terminated, batch, replace_fn=jnp.ones_like)
+        np.testing.assert_array_equal(target(dead)[:, 0], target(over)[:, 0])
         assert (changed.any(-1) == np.asarray(batch.exists("evader")).any(-1))[~ended].all()
 
     def test_who_is_not_there_teaches_nothing(self, one_step):
@@ -371,6 +372,4 @@ def test_lego_stays_equivariant():
     for mirror in (False, True):
         turn = orthogonal(2.1, mirror)
         after = np.asarray(act(stack([transform(scene, turn, (3.0, 1.0)) for scene in scenes])))
-        compared = ~np.stack([near_tie(scene, "velocity", mirror=mirror) for scene in scenes])
-        assert compared.mean() > 0.5
-        np.testing.assert_allclose(after[compared], (before @ turn.T)[compared], atol=2e-4)
+        np.testing.assert_allclose(after, before @ turn.T, atol=1e-3)

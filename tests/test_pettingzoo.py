@@ -71,7 +71,7 @@ def test_rewards_and_observations_are_the_tasks(task):
 def expected_observation(scene, agent):
     """The documented vector, written as a loop."""
     position, velocity, exists, visible = (
-        np.asarray(part) for part in (scene.position, scene.velocity, scene.exists, scene.visible)
+        np.asarray(part) for part in (scene.position, scene.velocity, scene.exists, scene.seen())
     )
     parts = [velocity[agent], position[agent]]
     for other in range(len(position)):

@@ -199,10 +199,9 @@ def other_environment(name, value):
         other_source,
         other_environment("LEGOSWARM_FAST", "kernels=interpret"),
         other_environment("XLA_FLAGS", "--xla_cpu_enable_fast_math=false"),
-        other(steps=400),
         other(task=Spread(agents=2, start="left")),
         other(policy=policy_of("mappo", width=16)),
-        other(algorithm=dataclasses.replace(MAPPO, lr=1e-3)),
+        other(algorithm=dataclasses.replace(MAPPO, gamma=0.5)),
     ],
 )
 def test_what_decides_a_program_is_in_its_name(folder, monkeypatch, change):
@@ -278,3 +277,26 @@ def test_the_users_own_are_not_kept(monkeypatch, own):
             monkeypatch.setattr(registry, part, dict(getattr(registry, part)))
     assert Programs(CONFIG, (0,))._decides() is not None
     assert Programs(own(), (0,))._decides() is None
+
+
+@pytest.mark.parametrize("change", [{"lr": 0.5}, {"entropy": 0.5}, {"clip": 0.5}, {"steps": 400}], ids=str)
+def test_learning_rate_entropy_clipping_and_steps_are_arguments(folder, monkeypatch, change):
+    """Another value takes the program that is there, and makes a difference."""
+    algorithm = {name: value for name, value in change.items() if name != "steps"}
+    steps = change.get("steps", CONFIG.steps)
+    changed = dataclasses.replace(CONFIG, algorithm=dataclasses.replace(MAPPO, epochs=2, **algorithm), steps=steps)
+    plain = dataclasses.replace(CONFIG, algorithm=dataclasses.replace(MAPPO, epochs=2))
+    names = {keeping._file("_advance", [jnp.zeros(3)], Programs(each, (0,))._decides()) for each in (plain, changed)}
+    assert len(names) == 1
+    weights = []
+    compiled: dict = {}
+    for config in (plain, changed):
+        run = Programs(config, (3,), episodes=2)
+        run._made = compiled  # the other's, as if found again
+        state, metrics = run.advance(run.first_state(), 3)
+        weights.append(
+            np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(run.config.algorithm.policies(state.learners))])
+        )
+        if "lr" in change and config is changed:
+            np.testing.assert_allclose(metrics["agent/learning_rate"], 0.5 * (1 - (0 + 2 + 4) / 3 / 20), rtol=1e-5)
+    assert not np.array_equal(*weights)

@@ -35,7 +35,7 @@ from legoswarm.tasks.spread import Spread
 from tests.tiny import TINY, Yard
 
 POLICY = "--width 8 --depth 0 --encoder deepsets --axis none"
-MAPPO = "--envs 4 --rollout 5 --epochs 1 --minibatches 1"
+MAPPO = "--algorithm mappo --envs 4 --rollout 5 --epochs 1 --minibatches 1"
 TRAIN = f"train spread --agents 2 {POLICY} {MAPPO} --steps 2000 --seeds 2 --evaluations 5 --eval-episodes 4"
 ITERATIONS = 100
 NO_WAIT = ["--checkpoint-seconds", "0"]
@@ -78,11 +78,7 @@ class Command:
     def __init__(self, words, log, programs):
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited by the child, as from `nohup`
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        env = {
-            **os.environ,
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
-            FOLDER: str(programs),
-        }
+        env = {**os.environ, FOLDER: str(programs)}
         self.log = log
         with open(log, "w") as file:
             command = [sys.executable, "-m", "legoswarm.cli", *words]
@@ -144,16 +140,12 @@ def test_killed_and_interrupted_it_ends_as_if_nothing_had_happened(command, unin
     assert code == -signal.SIGKILL
     assert not (run / CHECKPOINT).exists()
 
-    resume = ["train", "--resume", str(run), *NO_WAIT]
-    code, _ = command(resume).stop(signal.SIGKILL, rows(3))
-    assert code == -signal.SIGKILL
-    assert 0 < checkpoint_iteration(run) < 20
-
     # Ctrl-C: the checkpoint is written, the exit code says what happened.
-    code, said = command(resume).stop(signal.SIGINT, rows(30))
+    resume = ["train", "--resume", str(run), *NO_WAIT]
+    code, said = command(resume).stop(signal.SIGINT, rows(3))
     assert code == 130, said
     at = checkpoint_iteration(run)
-    assert 30 <= at < ITERATIONS
+    assert 3 <= at < ITERATIONS
     assert 0 <= read_rows(run)[-1]["iteration"] - at <= 1
     assert f"interrupted at step {at * 20:,}; go on with: legoswarm train --resume {run}" in said
     assert load_policy(run).notes["steps"] == [at * 20, at * 20]
@@ -163,7 +155,7 @@ def test_killed_and_interrupted_it_ends_as_if_nothing_had_happened(command, unin
     (run / ".policy.json.part123").write_text('{"format"')
     with open(metrics, "a") as file:
         file.write('{"iteration": 99, "steps": 1980, "agent/ret')
-    code, said = command(resume).stop(signal.SIGKILL, rows(60))
+    code, said = command(resume).stop(signal.SIGKILL, rows(at + 10))
     assert code == -signal.SIGKILL
     assert f"resumed {run} at step {at * 20:,}" in said
     assert at < checkpoint_iteration(run) < ITERATIONS
@@ -212,7 +204,6 @@ def refuse(uninterrupted, tmp_path, capsys):
         ("--lr 1", "--lr"),
         ("--no-anneal", "--anneal"),
         ("--seeds 3", "--seeds"),
-        ("--steps 4000", "--steps"),
         ("--width 8", "--width"),
         ("--eval-episodes 4", "--eval-episodes"),
         ("--out elsewhere", "--out"),
@@ -248,7 +239,7 @@ def test_studies_side_by_side_stop_together(command, tmp_path, number):
     )
 
     def both_train():
-        return len(list(runs.glob("*/checkpoint.safetensors"))) == 2
+        return sum(path.stat().st_size > 0 for path in runs.glob("*/metrics.jsonl")) == 2
 
     code, said = command([*words.split(), "--out", str(tmp_path / "out")]).stop(number, both_train)
     assert code == 130, said
@@ -433,18 +424,17 @@ def quick(monkeypatch):
 
     def init(key, policies=None):
         del policies
-        learners, worlds = jax.tree.map(
-            lambda like: jnp.zeros(like.shape, like.dtype), (shapes.learners, shapes.worlds)
-        )
+        fields = (shapes.learners, shapes.worlds, shapes.settings)
+        learners, worlds, settings = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), fields)
         zero = jnp.zeros((), jnp.int32)
-        return type(shapes)(learners, worlds, key, zero, jnp.array(True), zero)
+        return type(shapes)(learners, worlds, key, zero, jnp.array(True), zero, settings)
 
     def advance(state, iterations):
         def step(_, state):
             key, key_draw = jax.random.split(state.key)
             draw = jax.random.normal(key_draw)
             learners = jax.tree.map(lambda leaf: leaf + draw.astype(leaf.dtype), state.learners)
-            return type(shapes)(learners, state.worlds, key, state.iteration + 1, state.healthy, state.cause)
+            return dataclasses.replace(state, learners=learners, key=key, iteration=state.iteration + 1)
 
         state = jax.lax.fori_loop(0, iterations, step, state)
         return state, {"agent/return": state.learners["agent"].policy.critic.bias}

@@ -1,4 +1,4 @@
-"""Commands that evaluate and show: demo, eval, watch, study, report."""
+"""Commands that evaluate and show: demo, eval, watch, page, study, report."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from legoswarm.cli.options import REQUIRED, argument, random_seed
+from legoswarm.studies.cluster import CPUS, ENGINES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,42 +25,80 @@ class Demo:
         demo(self.out, command_line)
 
 
+# Fields of tasks that may differ from training.
+CHANGES = ("start", "protocol", "limit", "sensing", "density", "obstacles", "side", "travel", "horizon")
+
+
 @dataclasses.dataclass(frozen=True)
 class Eval:
-    """Evaluate a policy at team sizes, every seed of it; or two policies head to head."""
+    """Evaluate a policy at team sizes, every seed of it; or two policies head to head; or hungarian or planner.
 
-    policy: str = argument(REQUIRED, "a run, a policy file or zoo:NAME; or a task, for head to head", positional=True)
+    These two are references for Spread that learn nothing: a central controller, and a slow search for better episodes.
+    """
+
+    policy: Sequence[str] = argument(
+        REQUIRED, "runs, policy files or zoo:NAME; or a task, for head to head", positional=True, nargs="+"
+    )
     agents: Sequence[int] | None = argument(None, "team sizes (default: as trained)")
     teams: Sequence[str] | None = argument(None, "Tag sizes such as 3v2, or 3v2v4 with four obstacles", metavar="PvE")
     pursuers: str | None = argument(None, "head to head: who plays the pursuers", metavar="POLICY")
     evaders: str | None = argument(None, "head to head: who plays the evaders", metavar="POLICY")
-    episodes: int = argument(1000, "episodes")
+    episodes: int | None = argument(None, "episodes (default: 1000, of the planner 64)")
     seed: int | None = argument(None, "only this seed of the run (default: all)")
     episode_seed: int | None = argument(None, "seed of the episodes' starts", flag="--eval-seed", type=random_seed)
     start: str | None = argument(None, "Spread: uniform, left or right", metavar="SIDE")
+    protocol: str | None = argument(None, "paper or mpe2 (default: as trained)")
     limit: str | None = argument(None, "another action limit than in training", metavar="LIMIT")
+    sensing: float | None = argument(None, "another radius of sight than in training (0: none)", metavar="R")
+    density: float | None = argument(None, "Spread: agents in a unit of area (0: the usual arena)")
+    obstacles: int | None = argument(None, "Navigation: number of obstacles")
+    side: float | None = argument(None, "Navigation: side of the arena (0: as large as the team needs)")
+    travel: float | None = argument(None, "Navigation: how far away goals are at most (0: anywhere)")
+    horizon: int | None = argument(None, "steps of an episode (default: as trained)")
     nearest: int | None = argument(None, "look only at so many entities of each role (0: at all)")
     engine: str = argument("legoswarm", "whose physics", choices=("legoswarm", "mpe2"))
+    plan_from: str | None = argument(
+        None, "planner: whose episodes to improve (default: those of hungarian)", flag="--from", metavar="POLICY"
+    )
     json: bool = argument(False, "one JSON object for each team size and seed")
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Print a table, or a row for each team size and seed."""
-        from legoswarm.evaluate.policies import evaluate_policy, format_table
+        from legoswarm.evaluate.policies import format_table
+        from legoswarm.evaluate.several import each_policy
         from legoswarm.files import finite
 
-        changes = {name: given[name] for name in ("start", "limit") if name in given}
+        changes = {name: given[name] for name in CHANGES if name in given}
         opponents = {name[:-1]: given[name] for name in ("pursuers", "evaders") if name in given}
-        others = {name: given[name] for name in given if name not in ("start", "limit", "pursuers", "evaders", "json")}
-        rows = evaluate_policy(**others, opponents=opponents, changes=changes)
+        apart = {*changes, "policy", "pursuers", "evaders", "json"}
+        others = {name: given[name] for name in given if name not in apart}
+        rows = each_policy(self.policy, **others, opponents=opponents, changes=changes)
         for text in (json.dumps(finite(row)) for row in rows) if self.json else [format_table(list(rows))]:
             print(text, flush=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class Watch:
-    """Animate one episode of a trained policy."""
+class Curves:
+    """Draw the learning curves of runs, means over seeds with 95 % intervals, and print where they end."""
 
-    policy: str = argument(REQUIRED, "a run, a policy file or zoo:NAME", positional=True)
+    runs: Sequence[str] = argument(REQUIRED, "run folders, finished or not", positional=True, nargs="+")
+    out: Path = argument(Path("curves.png"), "a .png file")
+    metric: str | None = argument(None, "a metric, such as return_2c or agent/entropy (default: the primary figure)")
+    axis: str = argument("steps", "what it is drawn against", choices=("steps", "seconds"))
+
+    def run(self, command_line: str, given: dict[str, Any]) -> None:
+        """Draw, and print a table and the file's name."""
+        from legoswarm.studies.curves import draw_curves
+
+        print(draw_curves(**vars(self)))
+        print(self.out)
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """Animate one episode of a trained policy; without a policy, write and open the live page of zoo:spread."""
+
+    policy: str | None = argument(None, "a run, a policy file or zoo:NAME", positional=True, nargs="?")
     out: Path = argument(Path("watch.gif"), "a .gif, .html, .mp4 or .png file")
     agents: int | None = argument(None, "Spread: team size (default: as trained)")
     teams: str | None = argument(None, "Tag: sizes such as 3v2", metavar="PvE")
@@ -70,9 +109,35 @@ class Watch:
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Draw it and print the file's name."""
+        if self.policy is None:
+            from legoswarm.deploy.page import open_page
+
+            if given:
+                raise ValueError("name a policy to animate, such as zoo:spread; alone, watch opens the live page")
+            page = Page()
+            page.run(command_line, given)
+            open_page(page.out)
+            return
         from legoswarm.show.watch import watch
 
-        print(watch(**vars(self)))
+        print(watch(**{**vars(self), "policy": self.policy}))
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """Write one HTML file that runs policies of Spread or Tag in a browser: no server, no network."""
+
+    policies: Sequence[str] = argument(
+        ("zoo:spread",), "runs, policy files or zoo:NAME; several are shown side by side", positional=True, nargs="*"
+    )
+    out: Path = argument(Path("swarm.html"), "the page")
+    seed: int | None = argument(None, "which seed of the runs (default: the best)")
+
+    def run(self, command_line: str, given: dict[str, Any]) -> None:
+        """Write it and print its name."""
+        from legoswarm.deploy.page import write_page
+
+        print(write_page(self.policies, self.out, self.seed))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +153,9 @@ class Study:
     list: bool = argument(False, "say what there is and what is done; run nothing")
     train_only: bool = argument(False, "measure nothing: a later call does, on any machine")
     jobs: int = argument(1, "so many parts at a time: while one trains, others compile")
+    engine: str = argument("local", "where parts are done: on this machine, or on a Ray cluster", choices=ENGINES)
+    cpus: float = argument(CPUS, "cores of each part, on Ray")
+    gpus: float | None = argument(None, "GPUs of each part, on Ray (default: 1 if the cluster has any)")
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Do the parts, or list them."""
@@ -98,7 +166,8 @@ class Study:
         if self.list:
             print(list_studies(self.names, setup))
         else:
-            run_studies(self.names, setup, train_only=self.train_only, jobs=self.jobs)
+            how = {"engine": self.engine, "cpus": self.cpus, "gpus": self.gpus}
+            run_studies(self.names, setup, train_only=self.train_only, jobs=self.jobs, **how)
 
 
 @dataclasses.dataclass(frozen=True)

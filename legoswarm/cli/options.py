@@ -55,6 +55,9 @@ def parse(command: Any, prog: str, words: Sequence[str]) -> dict[str, Any]:
     pairs = itertools.pairwise([*plain, ""])
     parser.chosen = [word for word, after in pairs if word in names or (word.startswith("--") and after in names)]
     _add_options(parser, command)
+    parser.add_argument(
+        "--import", metavar="FILE", help="a file or module that registers tasks, policies or algorithms"
+    )
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     for group in groups:
         _add_options(parser.add_argument_group(group.title), group.config)
@@ -65,7 +68,7 @@ def parse(command: Any, prog: str, words: Sequence[str]) -> dict[str, Any]:
             parser.error(f"the {group.title} has no option {word}")
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    given = ((name, value) for name, value in vars(values).items() if name != "debug")
+    given = ((name, value) for name, value in vars(values).items() if name not in ("debug", "import"))
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given}
 
 
@@ -126,9 +129,3 @@ def random_seed(text: str) -> int:
 
 
 _READERS = {int: (whole, "N"), float: (number, "X"), str: (str, "NAME"), Path: (Path, "PATH")}
-
-
-def free_folder(parent: Path, stem: str) -> Path:
-    """Return parent/stem, or the first that does not exist of stem-1, stem-2 and so on."""
-    names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(1)))
-    return next(path for name in names if not (path := parent / name).exists())

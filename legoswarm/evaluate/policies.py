@@ -4,71 +4,102 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Key
+from rich.console import Console
+from rich.progress import track
 
 from legoswarm.evaluate.episodes import evaluate
+from legoswarm.evaluate.outside import OutsideEpisodes
+from legoswarm.evaluate.references import PLANNED_WORLDS, REFERENCES, reference_figures
 from legoswarm.fast.backend import over_seeds
 from legoswarm.files import FileError
 from legoswarm.policies.networks.team import Actors
-from legoswarm.policies.saved.act import Swarm
 from legoswarm.policies.saved.description import check_slots
 from legoswarm.policies.saved.file import PolicyFile, load_policy
+from legoswarm.tasks.adapters.outside import OutsideTask
+from legoswarm.tasks.mpe2_spread import Mpe2Spread
+from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.task import TASKS, Task
 
 TEAMS = ("pursuers", "evaders", "obstacles")
 EPISODE_SEED = 1_000_003  # starts that no training seed has seen
+TOGETHER = 2**15  # agents of all worlds that are played at a time
 
 
 def evaluate_policy(
-    policy: str,
+    policy: str | os.PathLike[str],
     *,
     agents: Sequence[int] | None = None,
     teams: Sequence[str] | None = None,
     opponents: dict[str, str] | None = None,
     nearest: int | None = None,
-    episodes: int = 1000,
+    episodes: int | None = None,
     seed: int | None = None,
     episode_seed: int | None = None,
     changes: dict[str, Any] | None = None,
     engine: str = "legoswarm",
+    plan_from: str | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Give rows of figures of a policy (every seed, or one) at each team size.
 
     `policy` is a run, a policy file or `zoo:NAME`; or a task's name, and then `opponents` says which policy
-    plays which role. `changes` are fields of the task that differ from training. A task of mixed team sizes is
-    evaluated at each of them.
+    plays which role; or a reference, and then `plan_from` is the policy that the planner starts from. `changes` are
+    fields of the task that differ from training. A task of mixed team sizes is evaluated at each of them.
     """
+    if episodes is None:
+        episodes = PLANNED_WORLDS if policy == "planner" else 1000
     if episodes < 1:
         raise ValueError("at least one episode is needed")
+    policy = os.fspath(policy)
+    if plan_from is not None and policy != "planner":
+        raise ValueError(f"only the planner starts from a policy (--from), not {policy}")
     starts = EPISODE_SEED if episode_seed is None else episode_seed
+    if policy in REFERENCES and not opponents:
+        if engine == "mpe2" or (nearest and not plan_from):
+            raise ValueError(f"{policy} knows neither the engine mpe2 nor --nearest")
+        file = load_policy(plan_from, nearest) if plan_from else None
+        task = trained_task(file) if file else Spread()
+        if not isinstance(task, Spread):
+            raise ValueError(f"{policy} plays Spread alone, and {plan_from} was trained on {task.name}")
+        tasks = _sized(task, changes or {}, agents, teams)
+        yield from _reference_rows(policy, tasks, file, seed, episodes, starts)
+        return
     head_to_head = policy in TASKS.names() or bool(opponents)
     files = _opponents(policy, opponents or {}, changes or {}) if head_to_head else {"": load_policy(policy, nearest)}
     file = next(iter(files.values()))
-    task = _changed(trained_task(file), changes or {})
-    if agents is None:
-        agents = sorted(set(getattr(task, "sizes", ()))) or None
-    tasks = resized(task, agents, teams)
+    tasks = _sized(trained_task(file), changes or {}, agents, teams)
     for each in files.values():
         for task in tasks:
             each.check_team(task.layout)
     if engine == "mpe2":
         if head_to_head:
             raise ValueError("the engine mpe2 runs one policy of Spread, not head to head")
-        from legoswarm.evaluate.real_mpe2 import evaluate_inside
-
-        for task in tasks:
-            for each in file.seeds if seed is None else (seed,):
-                yield evaluate_inside(Swarm(file, each), task, episodes, starts)
+        actors, seeds = _stacked_actors(file, seed)
+        for task in [inside_mpe2(task) for task in tasks]:
+            yield from ({**row, "engine": "mpe2"} for row in rows_of(task, actors, seeds, episodes, starts))
         return
     actors, seeds = _meeting(files, seed) if head_to_head else _stacked_actors(file, seed)
     limited = {"nearest": nearest} if nearest else {}
     for task in tasks:
         yield from ({**row, **limited} for row in rows_of(task, actors, seeds, episodes, starts))
+
+
+def inside_mpe2(task: Task) -> Any:
+    """Return Spread as the mpe2 package itself steps it; refuse what that does not have."""
+    if not isinstance(task, Spread) or task.protocol != "mpe2":
+        raise ValueError("the engine mpe2 runs Spread in the protocol mpe2")
+    if task.landmark_count != task.agents or {task.start, task.landmark_start} != {"uniform"}:
+        raise ValueError("mpe2 has as many landmarks as agents, and all of them start anywhere")
+    if not task.action_limit.size <= 1:
+        raise ValueError(f"mpe2 clips actions to box:1, which the limit {task.action_limit} exceeds; see --limit")
+    return Mpe2Spread(agents=task.agents, horizon=task.horizon, limit=str(task.action_limit))
 
 
 def trained_task(file: PolicyFile, **changes: Any) -> Task:
@@ -80,17 +111,56 @@ def rows_of(
     task: Task, actors: Actors, seeds: tuple[int, ...], episodes: int, episode_seed: int = EPISODE_SEED
 ) -> Iterator[dict[str, Any]]:
     """Give one row for each seed of stacked actors, all on the same starts."""
-    figures = jax.device_get(_program(task, episodes)(actors, jax.random.key(episode_seed)))
+    if isinstance(task, OutsideTask):
+        played = OutsideEpisodes(task, len(seeds), episodes)
+        try:
+            figures = played.figures(actors, episode_seed)
+        finally:
+            played.close()
+    else:
+        figures = _figures(task, actors, jax.random.split(jax.random.key(episode_seed), episodes))
     for at, seed in enumerate(seeds):
-        names = sorted(figures, key=lambda name: (name != task.primary, name))
-        own = {name: figures[name][at] for name in names}
-        yield {**size_fields(task), "seed": seed, "episodes": episodes, **summarize(own)}
+        yield _row(task, seed, episodes, {name: figures[name][at] for name in figures})
+
+
+def _row(task: Task, seed: int, episodes: int, figures: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Return a row of figures, the task's primary one first."""
+    names = sorted(figures, key=lambda name: (name != task.primary, name))
+    own = summarize({name: figures[name] for name in names})
+    return {**size_fields(task), "seed": seed, "episodes": episodes, **own}
+
+
+def _reference_rows(
+    name: str, tasks: list[Any], file: PolicyFile | None, seed: int | None, episodes: int, starts: int
+) -> Iterator[dict[str, Any]]:
+    """Give one row for each team size and each seed of the policy that the planner starts from; else the seed is 0."""
+    seeds = (0,) if file is None else file.seeds
+    if seed is not None and seed not in seeds:
+        raise ValueError(f"no seed {seed} here: {name} has {', '.join(map(str, seeds))}")
+    for task in tasks:
+        if file:
+            file.check_team(task.layout)
+    for task, each in itertools.product(tasks, seeds if seed is None else (seed,)):
+        actors = {role: policy.actor for role, policy in file.one(each).items()} if file else None
+        yield _row(task, each, episodes, reference_figures(name, task, jax.random.key(starts), episodes, actors))
+
+
+def _figures(task: Task, actors: Actors, starts: Key[Array, " episodes"]) -> dict[str, np.ndarray]:
+    """Return the figures of an episode from each start for each of the stacked actors, as many at a time as fit."""
+    worlds = min(len(starts), max(1, TOGETHER // task.layout.agents))
+    program, parts = _program(task), []
+    console = Console(stderr=True)
+    hidden = worlds == len(starts) or not console.is_terminal
+    for first in track(range(0, len(starts), worlds), "episodes", console=console, disable=hidden, transient=True):
+        rows = np.minimum(first + np.arange(worlds), len(starts) - 1)  # the last part is as large as the others
+        parts.append(jax.device_get(program(actors, starts[rows])))
+    return {name: np.concatenate([part[name] for part in parts], 1)[:, : len(starts)] for name in parts[0]}
 
 
 @functools.lru_cache(maxsize=32)  # studies ask the same of many policies
-def _program(task: Task, episodes: int) -> Callable[[Actors, PRNGKeyArray], dict[str, Any]]:
+def _program(task: Task) -> Callable[[Actors, Array], dict[str, Any]]:
     """Return the program that evaluates stacked actors."""
-    return jax.jit(lambda stacked, key: over_seeds(lambda actors: evaluate(task, actors, key, episodes))(stacked))
+    return jax.jit(lambda stacked, starts: over_seeds(lambda actors: evaluate(task, actors, starts))(stacked))
 
 
 def summarize(figures: dict[str, np.ndarray]) -> dict[str, float]:
@@ -105,7 +175,9 @@ def summarize(figures: dict[str, np.ndarray]) -> dict[str, float]:
 
 def size_fields(task: Task) -> dict[str, int]:
     """Return how many of each role there are: agents and landmarks, or pursuers, evaders and obstacles."""
-    return {f"{role}s": slots for role, slots in zip(task.layout.roles, task.layout.slots, strict=True)}
+    layout = task.layout
+    sizes = {f"{role}s": layout.members(role) for role in layout.roles if not layout.each(role)}
+    return sizes | ({"obstacles": count} if (count := getattr(task, "obstacle_count", None)) is not None else {})
 
 
 def resized(task: Task, agents: Sequence[int] | None = None, teams: Sequence[str] | None = None) -> list[Task]:
@@ -121,6 +193,14 @@ def resized(task: Task, agents: Sequence[int] | None = None, teams: Sequence[str
     return [task] if teams is None else [_changed(task, sizes) for sizes in [_team_sizes(text) for text in teams]]
 
 
+def _sized(
+    task: Task, changes: dict[str, Any], agents: Sequence[int] | None, teams: Sequence[str] | None
+) -> list[Task]:
+    """Return the task with some fields changed at each team size, by default at each that it mixes."""
+    task = _changed(task, changes)
+    return resized(task, sorted(set(getattr(task, "sizes", ()))) or None if agents is None else agents, teams)
+
+
 def _team_sizes(text: str) -> dict[str, int]:
     """Read a text such as 3v2 or 3v2v4."""
     numbers = text.split("v")
@@ -131,8 +211,9 @@ def _team_sizes(text: str) -> dict[str, int]:
 
 def format_table(rows: list[dict[str, Any]]) -> str:
     """Return a table for people: a line for each team size, the first figure with its spread and worst seed."""
-    groups: dict[tuple[int, ...], list[dict[str, Any]]] = {}
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     sizes = [name for name, value in rows[0].items() if isinstance(value, int) and name not in ("seed", "episodes")]
+    sizes = ["policy", *sizes] if "policy" in rows[0] else sizes
     for row in rows:
         groups.setdefault(tuple(row[name] for name in sizes), []).append(row)
     primary, *others = [name for name in rows[0] if f"{name}_se" in rows[0]]

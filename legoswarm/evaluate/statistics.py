@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy import stats
 from scipy.special import stdtrit
 
 RESAMPLES = 2000
@@ -25,6 +26,36 @@ def mean_interval(values: Float[np.ndarray, " seeds"], level: float = 0.95) -> t
     half = float(stdtrit(n - 1, 0.5 + level / 2)) * deviation(values) / math.sqrt(n)
     centre = float(np.mean(values))
     return centre - half, centre + half
+
+
+def welch(one: Float[np.ndarray, " seeds"], other: Float[np.ndarray, " others"]) -> float | None:
+    """Return the two-sided p of Welch's test of two means; None where a single value says nothing."""
+    if min(len(one), len(other)) < 2:
+        return None
+    if deviation(one) == deviation(other) == 0:
+        return float(np.mean(one) == np.mean(other))
+    test: Any = stats.ttest_ind(one, other, equal_var=False)
+    return float(test.pvalue)
+
+
+def rank_test(one: Float[np.ndarray, " seeds"], other: Float[np.ndarray, " others"]) -> float | None:
+    """Return the two-sided p of Mann and Whitney's test; infinite values are the largest. None for single values."""
+    if min(len(one), len(other)) < 2:
+        return None
+    ranks = stats.rankdata(np.concatenate([one, other]))
+    if len(set(ranks)) == 1:
+        return 1.0
+    test: Any = stats.mannwhitneyu(ranks[: len(one)], ranks[len(one) :])
+    return float(test.pvalue)
+
+
+def holm(chances: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
+    """Return p values corrected for their number by Holm's method."""
+    order = np.argsort(chances)
+    steps = (len(chances) - np.arange(len(chances))) * chances[order]
+    corrected = np.empty(len(chances))
+    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return corrected
 
 
 def interquartile_mean(values: Float[np.ndarray, "*batch seeds"]) -> Any:

@@ -6,16 +6,20 @@ import contextlib
 import dataclasses
 import fcntl
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from legoswarm.configs import named
-from legoswarm.files import FileError, read_arrays, read_json, write_arrays, write_bytes, write_json
+from legoswarm.configs import named, plain_fields
+from legoswarm.fast.sharding import first_process
+from legoswarm.files import FileError, naming, read_arrays, read_json, read_text, write_arrays, write_bytes, write_json
 from legoswarm.learn.algorithms.algorithm import ALGORITHMS
-from legoswarm.learn.train import TrainConfig, TrainState
+from legoswarm.learn.curves import Curve, curves_of
+from legoswarm.learn.train import TrainConfig, TrainState, with_settings
 from legoswarm.policies.policy import POLICIES
+from legoswarm.policies.saved.description import MAX_SEEDS
 from legoswarm.policies.saved.trees import named_leaves, rebuild
 from legoswarm.provenance import provenance
 from legoswarm.tasks.task import TASKS
@@ -36,25 +40,50 @@ class RunConfig:
     evaluations: int = 10
     eval_episodes: int = 100
     start: str | None = None  # a policy to warm-start from
+    log: tuple[str, ...] = ()  # where metrics go beside metrics.jsonl; decides nothing
+    devices: int = 1  # of each process; decides nothing but rounding
 
     def __post_init__(self) -> None:
+        plain_fields(RunConfig, {name: value for name, value in vars(self).items() if name != "train"})
+        if len(self.seeds) > MAX_SEEDS:
+            raise ValueError(f"at most {MAX_SEEDS:,} seeds fit into one run")
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             raise ValueError("seeds must be one or more different numbers from 0 on")
         if max(self.seeds) >= 2**31:
             raise ValueError(f"seeds must be less than {2**31}, not {max(self.seeds)}")
-        if self.evaluations < 1 or self.eval_episodes < 1:
-            raise ValueError("evaluations and eval_episodes must be at least 1")
+        for name in ("evaluations", "eval_episodes", "devices"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
 
 
 class RunFolder:
-    """Reads and writes the files of one run."""
+    """A run: reads and writes its files. Wherever the path of a run is asked for, it will do itself.
 
-    def __init__(self, path: str | Path):
+    Of several processes that train one run the first one alone writes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    def curves(self) -> dict[str, Curve]:
+        """Return the learning curve of every metric by its name; docs/extending.md says what they mean."""
+        rows = self.read_metrics()
+        try:
+            return curves_of(rows)
+        except (TypeError, ValueError, OverflowError):
+            raise FileError(f"{self.path / 'metrics.jsonl'} is damaged: a metric of it is not a number") from None
+
     def create(self, config: RunConfig, command: str) -> None:
-        """Make the folder and write `config.json`; an existing run is never overwritten."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        """Make the folder and write `config.json`; an existing run is never overwritten, one that never began is."""
+        if not first_process():
+            return
+        if self.path.exists() and (not self.path.is_dir() or not self._never_began()):
             raise FileError(f"{self.path} exists and is not an empty folder; choose another --out or use --resume")
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(
@@ -66,9 +95,27 @@ class RunFolder:
                 "evaluations": config.evaluations,
                 "eval_episodes": config.eval_episodes,
                 "start": config.start,
+                "log": list(config.log),
+                "devices": config.devices,
                 **provenance(),
             },
         )
+
+    def _never_began(self) -> bool:
+        """Tell whether nothing was trained here: at most a configuration is there, as after a crash while compiling."""
+        rest = [path for path in self.path.iterdir() if path.name != "config.json" and not path.name.startswith(".")]
+        return all(path.name == "metrics.jsonl" and not path.stat().st_size for path in rest)
+
+    def extend(self, config: RunConfig, steps: int) -> RunConfig:
+        """Let a run have more steps than it was started with; `config.json` tells of it."""
+        if steps <= config.train.steps:
+            raise ValueError(f"{self.path} has {config.train.steps:,} steps already: more are needed, not {steps:,}")
+        longer = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=steps))
+        values = read_json(self.path / "config.json")
+        extended = [*values.get("extended", []), {"from": config.train.steps, "to": steps}]
+        if first_process():
+            write_json(self.path / "config.json", {**values, "steps": steps, "extended": extended})
+        return longer
 
     def read_config(self) -> RunConfig:
         """Return the configuration that the run was started with."""
@@ -81,14 +128,18 @@ class RunFolder:
         try:
             train = read_train(values)
             counts = int(values["evaluations"]), int(values["eval_episodes"])
-            return RunConfig(train, tuple(values["seeds"]), *counts, values["start"])
-        except (KeyError, TypeError, ValueError) as error:
+            rest = values["start"], tuple(values.get("log", ())), int(values.get("devices", 1))
+            return RunConfig(train, tuple(values["seeds"]), *counts, *rest)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else error
             raise FileError(f"{path} is not a usable run configuration: {what}") from None
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Let this process alone train here meanwhile; another one that tries is refused."""
+        if not first_process():
+            yield
+            return
         folder = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -104,35 +155,46 @@ class RunFolder:
 
     def save_checkpoint(self, state: TrainState) -> None:
         """Replace the newest checkpoint."""
-        write_arrays(self.path / CHECKPOINT, named_leaves(state))
+        arrays = named_leaves(with_settings(state, {}))
+        if first_process():
+            write_arrays(self.path / CHECKPOINT, arrays)
 
     def has_checkpoint(self) -> bool:
         """Tell whether there is a checkpoint to load."""
         return (self.path / CHECKPOINT).exists()
 
     def load_checkpoint(self, skeleton: TrainState) -> TrainState | None:
-        """Return the newest checkpoint, or None before the first one."""
+        """Return the newest checkpoint, without settings, which are the configuration's; None before the first one."""
         path = self.path / CHECKPOINT
-        return rebuild(skeleton, read_arrays(path), str(path)) if self.has_checkpoint() else None
+        bare = with_settings(skeleton, {})
+        return rebuild(bare, read_arrays(path), str(path)) if self.has_checkpoint() else None
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Add one line to `metrics.jsonl`."""
-        with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
+        if not first_process():
+            return
+        path = self.path / "metrics.jsonl"
+        with naming(path), open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Return all complete lines of `metrics.jsonl`; a half-written last line is dropped."""
+        """Return all complete lines of `metrics.jsonl`; a half-written last line is dropped, other damage refused."""
         path = self.path / "metrics.jsonl"
         rows = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        lines = read_text(path).split("\n")[:-1] if path.exists() else []  # what follows the last break is half a line
+        for number, line in enumerate(lines, 1):
             try:
                 rows.append(json.loads(line))
-            except ValueError:
-                break
+                if not all(math.isfinite(rows[-1][name]) for name in ("iteration", "steps", "seconds")):
+                    raise ValueError
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+                raise FileError(f"{path} is damaged in line {number}: mend or remove that line first") from None
         return rows
 
     def trim_metrics(self, iteration: int) -> None:
         """Drop lines after `iteration`: the resumed run writes them again."""
+        if not first_process():
+            return
         rows = [row for row in self.read_metrics() if row["iteration"] <= iteration]
         write_bytes(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import math
+import os
 import signal
 import threading
 import time
@@ -13,17 +17,24 @@ from typing import Any
 import jax
 import numpy as np
 
-from legoswarm.configs import named
+from legoswarm.configs import named, plain_fields
 from legoswarm.fast.device_lock import device_lock
+from legoswarm.fast.sharding import agreed, first_of_all, first_process, on_host
 from legoswarm.files import FileError, finite
 from legoswarm.learn.folder import RunConfig, RunFolder
+from legoswarm.learn.loggers import check_logs, open_logs
+from legoswarm.learn.outside import OutsidePrograms
 from legoswarm.learn.programs import Programs
 from legoswarm.learn.progress import Progress
-from legoswarm.learn.train import CAUSES, TrainState
+from legoswarm.learn.train import CAUSES, TrainConfig, TrainState, outside
+from legoswarm.own import command as own_command
 from legoswarm.policies.networks.roles import Policies
 from legoswarm.policies.saved.file import PolicyFile, load_policy, save_policy
 from legoswarm.provenance import provenance
+from legoswarm.tasks.check import check_task
+from legoswarm.tasks.task import TASKS, Task
 
+OnRow = Callable[[dict[str, Any]], None]
 CHUNKS = 100  # how often a run reports; a chunk is one call of the compiled program
 CHECKPOINT_SECONDS = 20.0
 
@@ -34,33 +45,87 @@ def start_run(
     command: str = "",
     *,
     quiet: bool = False,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    checkpoint_seconds: int | float = CHECKPOINT_SECONDS,
     alone: bool = False,
+    on_row: OnRow | None = None,
 ) -> RunFolder:
     """Train from the beginning (or from another run's policy) into the folder `out`.
 
-    What is timed trains `alone`: it waits, compiled, until no other run trains on this machine.
+    What is timed trains `alone`: it waits, compiled, until no other run trains on this machine. `on_row` is called with
+    every row of metrics once it is written.
     """
+    _check_seconds(checkpoint_seconds)
     warm = _warm_start(config) if config.start else None
-    programs = Programs(config.train, config.seeds, config.eval_episodes, warm)  # refuses before a folder is made
+    check_logs(config.log)
+    programs = make_programs(config, warm)  # refuses before a folder is made
     folder = RunFolder(out)
-    folder.create(config, command)
-    with folder.held():
-        _Run(config, folder, programs, checkpoint_seconds).go(quiet=quiet, alone=alone)
+    with contextlib.ExitStack() as held:
+        with first_of_all():
+            if first_process() and not folder.path.exists():
+                folder.path.mkdir(parents=True)
+            if folder.path.is_dir():
+                held.enter_context(folder.held())
+            folder.create(config, command)
+        _Run(config, folder, programs, checkpoint_seconds, on_row).go(quiet=quiet, alone=alone)
     return folder
 
 
 def resume_run(
-    out: str | Path, *, quiet: bool = False, checkpoint_seconds: float = CHECKPOINT_SECONDS, alone: bool = False
+    out: str | os.PathLike[str],
+    *,
+    quiet: bool = False,
+    checkpoint_seconds: int | float = CHECKPOINT_SECONDS,
+    alone: bool = False,
+    on_row: OnRow | None = None,
+    steps: int | float | None = None,
+    devices: int | None = None,
 ) -> RunFolder:
-    """Go on from the newest checkpoint; the result equals that of an uninterrupted run."""
+    """Go on from the newest checkpoint; the result equals that of an uninterrupted run.
+
+    With `steps` a run, also a finished one, has more of them than before. A learning rate that falls to zero does so
+    over all of them: it goes on as if the run had been that long from the beginning. `devices` may be another number
+    of them than the run has had.
+    """
+    _check_seconds(checkpoint_seconds)
     folder = RunFolder(out)
     config = folder.read_config()
-    with folder.held():
+    if devices is not None:
+        config = dataclasses.replace(config, **plain_fields(RunConfig, {"devices": devices}))
+    check_logs(config.log)
+    agreed()  # now that all have read it, it may be changed
+    with contextlib.ExitStack() as held:
+        with first_of_all():
+            held.enter_context(folder.held())
+            if steps is not None:
+                config = folder.extend(config, plain_fields(TrainConfig, {"steps": steps})["steps"])
         warm = _warm_start(config) if config.start and not folder.has_checkpoint() else None
-        programs = Programs(config.train, config.seeds, config.eval_episodes, warm)
-        _Run(config, folder, programs, checkpoint_seconds).go(quiet=quiet, alone=alone)
+        programs = make_programs(config, warm)
+        _Run(config, folder, programs, checkpoint_seconds, on_row).go(quiet=quiet, alone=alone)
     return folder
+
+
+def make_programs(config: RunConfig, warm: Policies | None = None) -> Programs | OutsidePrograms:
+    """Return what a run executes; what cannot be trained is refused, a task of the user's own by `check_task`."""
+    task = config.train.task
+    if not TASKS.own(task.name):
+        _check_once(task)
+    settings = config.train, config.seeds, config.eval_episodes, warm
+    if not outside(task):
+        return Programs(*settings, config.devices)
+    if config.devices > 1 or jax.process_count() > 1:
+        raise ValueError(f"the worlds of {task.name} live outside JAX: it trains on one device of one machine")
+    return OutsidePrograms(*settings)
+
+
+@functools.lru_cache(maxsize=64)
+def _check_once(task: Task) -> None:
+    """Refuse a task that is not whole; one that has passed is not looked at again."""
+    check_task(task)
+
+
+def _check_seconds(seconds: int | float) -> None:
+    if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise ValueError(f"checkpoint_seconds must be a finite number from 0 on, not {seconds!r}")
 
 
 def _warm_start(config: RunConfig) -> Policies:
@@ -88,14 +153,21 @@ def _warm_start(config: RunConfig) -> Policies:
 class _Run:
     """A run under way: chunk by chunk, each with a row of metrics, now and then an evaluation and a checkpoint."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder, programs: Programs, checkpoint_seconds: float):
-        self.config, self.folder, self.programs = config, folder, programs
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        programs: Programs | OutsidePrograms,
+        checkpoint_seconds: float,
+        on_row: OnRow | None = None,
+    ):
+        self.config, self.folder, self.programs, self.on_row = config, folder, programs, on_row
         self.checkpoint_seconds, self.saved = checkpoint_seconds, time.monotonic()
         checkpoint = folder.load_checkpoint(programs.skeleton)
         self.resumed = checkpoint is not None
-        self.state = programs.first_state() if checkpoint is None else checkpoint
-        self.done = int(np.asarray(self.state.iteration).max())  # diverged seeds stay behind
-        self.healthy = np.asarray(self.state.healthy)
+        self.state = programs.first_state() if checkpoint is None else programs.with_settings(checkpoint)
+        self.done = int(on_host(self.state.iteration).max())  # diverged seeds stay behind
+        self.healthy = on_host(self.state.healthy)
         if self.healthy.any():
             folder.trim_metrics(self.done)
 
@@ -103,7 +175,7 @@ class _Run:
         """Train to the end; an interrupt leaves the newest state, and its policy, behind."""
         boundaries, evaluations = self._schedule()
         with (
-            Progress(self.config.train, self.config.seeds, self.done, quiet=quiet) as progress,
+            Progress(self.config.train, self.config.seeds, self.done, quiet=quiet or not first_process()) as progress,
             contextlib.ExitStack() as while_training,
             _interrupts() as stop_if_interrupted,
         ):
@@ -112,9 +184,13 @@ class _Run:
             try:
                 started, preparing = time.monotonic(), 0.0
                 if ahead := [b for b in boundaries if b > self.done and self.healthy.any()]:
+                    while_training.callback(self.programs.close)
                     self.programs.compile(self.state)
                     preparing = time.monotonic() - started
                     while_training.enter_context(device_lock(alone=alone))
+                    names = self.config.log if first_process() else ()
+                    logs = open_logs(names, self.folder, self._steps(self.done))
+                    self.write_logs = while_training.enter_context(logs)
                 for boundary in ahead:
                     stop_if_interrupted()
                     if not self.healthy.any():
@@ -126,14 +202,17 @@ class _Run:
                         row["eval"] = self._publish(after, boundary)
                     self._keep(after, boundary, row)
                     progress.update(row)
+                    self._tell(row)
                 stop_if_interrupted()
                 if not self.healthy.any():
                     progress.say("every seed has diverged: training stops here")
+                agreed()  # all files are written
             except KeyboardInterrupt:
-                self.folder.save_checkpoint(self.state)
-                self._publish(self.state, self.done)
+                if jax.process_count() == 1:  # others may be at another step: then the newest checkpoint stays
+                    self.folder.save_checkpoint(self.state)
+                    self._publish(self.state, self.done)
                 words = f"interrupted at step {self._steps(self.done):,}"
-                progress.say(f"{words}; go on with: legoswarm train --resume {self.folder.path}")
+                progress.say(f"{words}; go on with: {own_command('train', '--resume', self.folder.path)}")
                 raise
 
     def _schedule(self) -> tuple[list[int], set[int]]:
@@ -169,15 +248,26 @@ class _Run:
         """
         self.folder.append_metrics(row)
         self.state, self.done = after, boundary
-        if "eval" in row or time.monotonic() - self.saved >= self.checkpoint_seconds:
+        if agreed("eval" in row or time.monotonic() - self.saved >= self.checkpoint_seconds):
             self.folder.save_checkpoint(after)
             self.saved = time.monotonic()
 
+    def _tell(self, row: dict[str, Any]) -> None:
+        """Call who wants to know of every row; what it raises stops the run, which can be resumed from here."""
+        try:
+            self.write_logs(row)
+            if self.on_row is not None:
+                self.on_row(row)
+        except Exception:
+            if jax.process_count() == 1:
+                self.folder.save_checkpoint(self.state)
+            raise
+
     def _report_divergence(self, after: TrainState, progress: Progress) -> None:
-        healthy, cause = np.asarray(after.healthy), np.asarray(after.cause)
+        healthy, cause, iteration = map(on_host, (after.healthy, after.cause, after.iteration))
         for at in np.flatnonzero(self.healthy & ~healthy):
             why = CAUSES[cause[at]].format(runaway=self.config.train.runaway)
-            where = f"seed {self.config.seeds[at]} diverged after step {self._steps(int(after.iteration[at])):,}"
+            where = f"seed {self.config.seeds[at]} diverged after step {self._steps(int(iteration[at])):,}"
             progress.say(f"{where}: {why}; its last good state is kept")
         self.healthy = healthy
 
@@ -208,11 +298,16 @@ def _interrupts() -> Iterator[Callable[[], None]]:
 def write_policy(folder: RunFolder, config: RunConfig, state: TrainState, figures: dict[str, np.ndarray]) -> None:
     """Write the policy file of a run."""
     train, task = config.train, config.train.task
-    score = np.where(np.asarray(state.healthy), np.nan_to_num(figures[task.primary], nan=-np.inf), -np.inf)
+    policies, healthy, iteration = jax.tree.map(
+        on_host, (train.algorithm.policies(state.learners), state.healthy, state.iteration)
+    )
+    if not first_process():
+        return
+    score = np.where(healthy, np.nan_to_num(figures[task.primary], nan=-np.inf), -np.inf)
     save_policy(
         folder.path,
         PolicyFile(
-            policies=train.algorithm.policies(state.learners),
+            policies=policies,
             config=train.policy,
             layout=task.layout,
             limit=task.action_limit,
@@ -222,8 +317,8 @@ def write_policy(folder: RunFolder, config: RunConfig, state: TrainState, figure
             best=int(np.argmax(score)),
             notes={
                 "algorithm": named(train.algorithm),
-                "steps": [int(i) * train.batch for i in np.asarray(state.iteration)],
-                "diverged": [s for s, ok in zip(config.seeds, np.asarray(state.healthy), strict=True) if not ok],
+                "steps": [int(i) * train.batch for i in iteration],
+                "diverged": [s for s, ok in zip(config.seeds, healthy, strict=True) if not ok],
                 **provenance(),
             },
         ),

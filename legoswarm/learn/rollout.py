@@ -17,7 +17,7 @@ class Transition(eqx.Module):
     """One step of one world; stacked over time and worlds it is a rollout.
 
     `next_scene` is the scene that the step led to, before any reset: what a truncated episode is
-    bootstrapped from.
+    bootstrapped from. An agent that is no longer there has died: nothing follows for it, though the episode goes on.
     """
 
     scene: Scene
@@ -62,13 +62,22 @@ def draw(actors: Actors, scene: Scene, key: PRNGKeyArray) -> tuple[dict[str, Dec
     return decisions, local
 
 
+def act(actors: Actors, scene: Scene, key: PRNGKeyArray) -> tuple[Array, dict[str, Array], dict[str, Array]]:
+    """Draw everybody's action; return it in the world frame, and by role in the agents' frames with its log density."""
+    decisions, local = draw(actors, scene, key)
+    return world_actions(scene.layout, decisions, local), local, log_probs(decisions, local)
+
+
+def log_probs(decisions: dict[str, Decision], local: dict[str, Array]) -> dict[str, Array]:
+    """Return the log densities of everybody's actions, by role."""
+    return {role: jax.vmap(lambda d, a: d.log_prob(a))(decisions[role], local[role]) for role in decisions}
+
+
 def _step_world(
     task: Task, actors: Actors, state: State, key_act: PRNGKeyArray, key_reset: PRNGKeyArray
 ) -> tuple[State, Transition]:
     scene = task.scene(state)
-    decisions, local = draw(actors, scene, key_act)
-    log_prob = {role: jax.vmap(lambda d, a: d.log_prob(a))(decisions[role], local[role]) for role in decisions}
-    action = world_actions(task.layout, decisions, local)
+    action, local, log_prob = act(actors, scene, key_act)
     after = task.step(state, action)
     terminated, truncated = task.terminated(after), after.time >= task.horizon
     transition = Transition(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from legoswarm.configs import option
+from legoswarm.configs import Registry, option, plain_fields, traced_fields, with_traced
 from legoswarm.evaluate.episodes import evaluate
 from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Algorithm
 from legoswarm.learn.rollout import Transition, collect, reset_worlds
@@ -20,7 +21,8 @@ from legoswarm.policies.lego import LegoPolicy
 from legoswarm.policies.networks.roles import Policies, make_policies
 from legoswarm.policies.policy import POLICIES, Policy
 from legoswarm.policies.saved.description import check_slots
-from legoswarm.tasks.task import TASKS, State, Task
+from legoswarm.tasks.adapters.outside import OutsideTask
+from legoswarm.tasks.task import TASKS, Task
 
 Tree = TypeVar("Tree")
 
@@ -29,7 +31,7 @@ Tree = TypeVar("Tree")
 class TrainConfig:
     """All that decides a training run's result, beside the seed.
 
-    Without an algorithm it is MAPPO with the values that were found for the policy.
+    Without an algorithm it is the one that the policy's critic is for, with the values that were found for the policy.
     """
 
     task: Task
@@ -39,13 +41,15 @@ class TrainConfig:
     runaway: float = option(1e3, "coordinate beyond which an agent has left the task for good: its seed has diverged")
 
     def __post_init__(self) -> None:
-        algorithm = tuned_algorithm("mappo", self.policy) if self.algorithm is None else self.algorithm
+        algorithm = self.algorithm or tuned_algorithm(own_algorithm(self.policy), self.policy)
         object.__setattr__(self, "algorithm", algorithm)
         algorithm.check(self.policy)
         check_slots(self.task.layout.slots)
         envs, rollout = algorithm.envs, algorithm.rollout
         if not self.batch <= self.steps < 2**31 * self.batch:
             raise ValueError(f"{self.steps} steps are not one to 2^31 batches of {envs} envs x {rollout} steps")
+        if self.iterations * getattr(algorithm, "updates", 1) >= 2**31:
+            raise ValueError(f"{self.steps} steps are 2^31 gradient steps or more, which no run counts")
         if not self.runaway > 0:
             raise ValueError(f"runaway must be positive, not {self.runaway}")
 
@@ -63,43 +67,76 @@ class TrainConfig:
 def configure(
     task: str | Task,
     policy: str | Policy = "lego",
-    algorithm: str = "mappo",
-    *,
-    steps: int | None = None,
-    runaway: float | None = None,
+    algorithm: str | None = None,
+    recipe: str | None = None,
     **options: Any,
 ) -> TrainConfig:
     """Return the training that a few words name, the same from Python and from the command line.
 
-    `options` are fields of the task, the policy or the algorithm; one that none of them has is refused by name. What is
-    not given is what was found for the policy with this algorithm, else the class's own default.
+    `options` are `steps`, `runaway` and fields of the task, the policy or the algorithm; one that none of them has is
+    refused by name. A policy's `recipe` is a set of them. What is not given is what was found for the policy with this
+    algorithm, else the class's own default. Without an algorithm it is the one that the policy's critic is for.
     """
+    if recipe is not None:
+        recipes = (POLICIES[policy] if isinstance(policy, str) else policy).recipes
+        if recipe not in recipes:
+            known = ", ".join(recipes) or "none"
+            raise ValueError(f"unknown recipe {recipe!r}; the policy has {known}")
+        options = {**recipes[recipe], **options}
+        algorithm = algorithm or options.get("algorithm")
+        options.pop("algorithm", None)
+    kind = POLICIES[policy] if isinstance(policy, str) else policy
+    algorithm = algorithm or own_algorithm(kind, options.get("critic"))
     method: Any = ALGORITHMS[algorithm]
     classes: list[Any] = [
         TASKS[task] if isinstance(task, str) else type(task),
         POLICIES[policy] if isinstance(policy, str) else type(policy),
         method,
     ]
-    parts = [{field.name for field in dataclasses.fields(cls)} for cls in classes]
+    parts = [{field.name for field in dataclasses.fields(cls)} for cls in classes] + [{"steps", "runaway"}]
     if unknown := sorted(set(options) - set().union(*parts)):
         names = [cls.name for cls in classes]
         raise ValueError(f"neither the task {names[0]} nor the policy {names[1]} nor {names[2]} has {unknown[0]!r}")
     given = [{name: value for name, value in options.items() if name in part} for part in parts]
-    chosen_task = TASKS.make(task, **given[0]) if isinstance(task, str) else dataclasses.replace(task, **given[0])  # pyright: ignore[reportArgumentType]
-    if isinstance(policy, str):
-        chosen = POLICIES.make(policy, **{**method.needs, **given[1]})
-    else:
-        chosen = dataclasses.replace(policy, **given[1])
-    more: dict[str, Any] = {
-        name: value for name, value in (("steps", steps), ("runaway", runaway)) if value is not None
-    }
-    return TrainConfig(chosen_task, chosen, tuned_algorithm(algorithm, chosen, **given[2]), **more)
+    world = _made(TASKS, task, given[0])
+    needed = suited(policy, algorithm) if isinstance(policy, str) else {}
+    if needed.get("squash") and math.isfinite(world.action_limit.size):
+        needed["squash"] = world.action_limit.size  # what is longer would be cut off anyway
+    chosen = _made(POLICIES, policy, {**needed, **given[1]})
+    return TrainConfig(
+        world,
+        chosen,
+        tuned_algorithm(algorithm, chosen, **given[2]),
+        **plain_fields(TrainConfig, given[3]),
+    )
+
+
+def _made(registry: Registry[Any], what: Any, fields: dict[str, Any]) -> Any:
+    """Build what a name stands for, or change some fields of an object."""
+    if isinstance(what, str):
+        return registry.make(what, **fields)
+    return dataclasses.replace(what, **plain_fields(type(what), fields))
+
+
+def own_algorithm(policy: Policy | type[Policy], critic: str | None = None) -> str:
+    """Name the algorithm that a policy's critic is for: without one, MASAC, which has its own."""
+    return "masac" if (critic or policy.critic) == "none" else "mappo"
+
+
+def suited(policy: str, algorithm: str) -> dict[str, Any]:
+    """Return the options of a policy that an algorithm needs, and those that the policy has with it by default."""
+    suits = [POLICIES[policy].suits.get(kind, {}) for kind in _kinds(algorithm)]
+    return {**ALGORITHMS[algorithm].needs, **{name: value for each in suits for name, value in each.items()}}
+
+
+def _kinds(algorithm: str) -> list[str]:
+    """Return the names of an algorithm and of what it is a kind of, that first."""
+    return [getattr(cls, "name", "") for cls in reversed(ALGORITHMS[algorithm].__mro__)]
 
 
 def tuned_algorithm(name: str, policy: Policy | type[Policy], **given: Any) -> Algorithm:
     """Return an algorithm with the values that were found for a policy with it, or with what it is a kind of."""
-    kinds = [getattr(cls, "name", "") for cls in reversed(ALGORITHMS[name].__mro__)]
-    found = {field: value for kind in kinds for field, value in policy.tuned.get(kind, {}).items()}
+    found = {field: value for kind in _kinds(name) for field, value in policy.tuned.get(kind, {}).items()}
     return ALGORITHMS.make(name, **{**found, **given})
 
 
@@ -107,14 +144,29 @@ class TrainState(eqx.Module):
     """Everything that training carries from one iteration to the next."""
 
     learners: Any  # the algorithm's
-    worlds: State
+    worlds: Any  # their State; of worlds that live outside JAX, nothing
     key: PRNGKeyArray
     iteration: Int[Array, ""]
     healthy: Bool[Array, ""]  # False once a seed has diverged; its state stays at the last good iteration
     cause: Int[Array, ""]  # why: index into CAUSES
+    settings: dict[str, Array]  # numbers of the configuration, see `settings_of`
 
 
 CAUSES = ("", "parameters that are not finite", "positions beyond {runaway:g}")
+
+
+def settings_of(config: TrainConfig) -> dict[str, Array]:
+    """Return the numbers that the compiled program takes as arguments: traced fields, and how long the run is."""
+    numbers = {name: jnp.float32(getattr(config.algorithm, name)) for name in traced_fields(config.algorithm)}
+    return {**numbers, "iterations": jnp.int32(config.iterations)}
+
+
+def with_settings(state: TrainState, settings: dict[str, Array]) -> TrainState:
+    """Return a state, of one seed or of several, with other settings."""
+    copy = object.__new__(TrainState)  # shapes are checked for one seed only
+    for name, value in {**vars(state), "settings": settings}.items():
+        object.__setattr__(copy, name, value)
+    return copy
 
 
 class Program(NamedTuple):
@@ -135,9 +187,9 @@ def make_train(config: TrainConfig) -> Program:
         if policies is None:
             policies = make_policies(config.policy, task.layout, key=key_policy)
         learners = algorithm.init(_strongly_typed(policies), task, config.iterations, key=key_policy)
-        worlds = reset_worlds(task, key_worlds, algorithm.envs, algorithm.rollout)
-        zero = jnp.zeros((), jnp.int32)
-        return TrainState(_strongly_typed(learners), _strongly_typed(worlds), key_train, zero, jnp.array(True), zero)
+        worlds = None if outside(task) else reset_worlds(task, key_worlds, algorithm.envs, algorithm.rollout)
+        zero, learners, worlds = jnp.zeros((), jnp.int32), _strongly_typed(learners), _strongly_typed(worlds)
+        return TrainState(learners, worlds, key_train, zero, jnp.array(True), zero, settings_of(config))
 
     @jax.jit  # `advance` needs it twice; so it is traced once
     def iterate(state: TrainState) -> tuple[TrainState, dict[str, Array]]:
@@ -145,14 +197,7 @@ def make_train(config: TrainConfig) -> Program:
         key, key_collect, key_update = jax.random.split(state.key, 3)
         actors = algorithm.actors(state.learners)
         worlds, rollout = collect(task, actors, state.worlds, key_collect, algorithm.rollout)
-        learners, metrics = algorithm.update(state.learners, rollout, config.iterations, key=key_update)
-        metrics |= {f"{role}/return": _mean_return(task, rollout, role) for role in task.layout.controlled_roles}
-        cause = _divergence(algorithm.policies(learners), rollout, config.runaway)
-        after = TrainState(learners, worlds, key, state.iteration + 1, cause == 0, cause)
-        good = state.healthy & after.healthy
-        kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), after, state)
-        cause = jnp.where(state.healthy, cause, state.cause)
-        return eqx.tree_at(lambda s: (s.healthy, s.cause), kept, (good, cause)), metrics
+        return learn(config, state, rollout, worlds, key, key_update)
 
     def advance(state: TrainState, iterations: Int[Array, ""]) -> tuple[TrainState, dict[str, Array]]:
         """Run several iterations, any number with one compilation; metrics are means over them."""
@@ -171,9 +216,34 @@ def make_train(config: TrainConfig) -> Program:
     def measure(state: TrainState, key: PRNGKeyArray, episodes: int) -> dict[str, Array]:
         """Return the mean figures of mean-action episodes."""
         actors = algorithm.actors(state.learners)
-        return {name: values.mean() for name, values in evaluate(task, actors, key, episodes).items()}
+        return {name: values.mean() for name, values in evaluate(task, actors, jax.random.split(key, episodes)).items()}
 
     return Program(init, advance, measure)
+
+
+def learn(
+    config: TrainConfig,
+    state: TrainState,
+    rollout: Transition,
+    worlds: Any,
+    key: PRNGKeyArray,
+    key_update: PRNGKeyArray,
+) -> tuple[TrainState, dict[str, Array]]:
+    """Update the learners by a rollout; keep the old state if the new one has diverged."""
+    task, algorithm = config.task, with_traced(config.algorithm, state.settings)
+    learners, metrics = algorithm.update(state.learners, rollout, state.settings["iterations"], key=key_update)
+    metrics |= {f"{role}/return": _mean_return(task, rollout, role) for role in task.layout.controlled_roles}
+    cause = _divergence(algorithm.policies(learners), rollout, config.runaway)
+    after = TrainState(learners, worlds, key, state.iteration + 1, cause == 0, cause, state.settings)
+    good = state.healthy & after.healthy
+    kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), after, state)
+    cause = jnp.where(state.healthy, cause, state.cause)
+    return eqx.tree_at(lambda s: (s.healthy, s.cause), kept, (good, cause)), metrics
+
+
+def outside(task: Task) -> bool:
+    """Tell whether a task's worlds live outside JAX, in processes of their own."""
+    return isinstance(task, OutsideTask)
 
 
 def _strongly_typed(tree: Tree) -> Tree:

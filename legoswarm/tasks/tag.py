@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, ClassVar
 
 import jax
@@ -13,7 +14,7 @@ from legoswarm.arrays import AnyArray, namespace
 from legoswarm.configs import option
 from legoswarm.limits import Limit
 from legoswarm.scene import Layout, Scene
-from legoswarm.tasks.task import TASKS, State
+from legoswarm.tasks.task import TASKS, State, sensing_option
 from legoswarm.tasks.worlds.chase import CATCH, EVADER_RADIUS, PURSUER_RADIUS, boundary_penalty, chase_bodies, occluded
 from legoswarm.tasks.worlds.particles import Bodies, distances
 from legoswarm.tasks.worlds.protocol import find_protocol
@@ -42,12 +43,15 @@ class Tag:
     occlusion: bool = option(True, "obstacles block the line of sight")
     arena: bool = option(False, "show the arena's centre to policies as an entity of its own role")
     horizon: int = option(100, "steps of an episode")
+    sensing: float = sensing_option()
 
     def __post_init__(self) -> None:
         if self.pursuers < 1 or self.evaders < 1 or self.obstacles < 0:
             raise ValueError("tag needs at least one pursuer, one evader and no negative number of obstacles")
-        if self.horizon < 1:
-            raise ValueError("the horizon must be at least 1 step")
+        if not 1 <= self.horizon < 2**31:
+            raise ValueError("the horizon must be at least 1 step, and less than 2^31")
+        if not self.sensing >= 0:
+            raise ValueError(f"sensing must be at least 0, not {self.sensing}")
         _ = self.action_limit
 
     @property
@@ -122,7 +126,7 @@ class Tag:
         """Hide entities behind an obstacle, friend and foe; obstacles and the centre are never hidden."""
         layout = self.layout
         visible = jnp.ones((layout.agents, layout.entities), bool).at[:, : layout.agents].set(~self._hidden(state))
-        return Scene(state.position, state.velocity, state.exists, visible, layout)
+        return Scene(state.position, state.velocity, state.exists, visible, layout, self.sensing or math.inf)
 
     def _hidden(self, state: State) -> Bool[AnyArray, "agents agents"]:
         """Tell which agents do not see each other."""

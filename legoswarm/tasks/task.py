@@ -12,7 +12,7 @@ import equinox as eqx
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from legoswarm.arrays import AnyArray
-from legoswarm.configs import Registry
+from legoswarm.configs import Registry, option
 from legoswarm.limits import Limit
 from legoswarm.scene import Layout, Scene
 
@@ -80,6 +80,11 @@ class Task(Protocol):
     def figures(self, measures: dict[str, Any]) -> dict[str, Any]:
         """Return an episode's figures from its recorded scalars, each of shape (time,)."""
         ...
+
+
+def sensing_option() -> Any:
+    """Return the option of a task for the radius within which agents see."""
+    return option(0.0, "radius within which agents see others; 0: they see everything", low=0)
 
 
 TASKS: Registry[Any] = Registry("task", "legoswarm.tasks")

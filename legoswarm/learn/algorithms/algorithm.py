@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from legoswarm.configs import Registry
 from legoswarm.learn.rollout import Transition
@@ -16,6 +16,8 @@ from legoswarm.policies.networks.roles import Policies
 from legoswarm.policies.networks.team import Actors
 from legoswarm.policies.policy import Policy
 from legoswarm.tasks.task import Task
+
+Count = Int[Array, ""] | int  # traced in an update, so that a run of another length needs no other program
 
 
 @runtime_checkable
@@ -52,7 +54,7 @@ class Algorithm(Protocol):
         ...
 
     def update(
-        self, learner: Any, rollout: Transition, iterations: int, *, key: PRNGKeyArray
+        self, learner: Any, rollout: Transition, iterations: Count, *, key: PRNGKeyArray
     ) -> tuple[Any, dict[str, Array]]:
         """Learn from a rollout, one of so many `iterations` in all; metrics are named `ROLE/METRIC`."""
         ...

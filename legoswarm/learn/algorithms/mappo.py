@@ -13,15 +13,17 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from legoswarm.configs import check_fields, option
+from legoswarm.fast.sharding import divided
 from legoswarm.learn.advantage import generalised_advantages
-from legoswarm.learn.algorithms.algorithm import ALGORITHMS
+from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Count
 from legoswarm.learn.rollout import Transition
 from legoswarm.learn.scales import ValueNorm, by_size, of_size
 from legoswarm.policies.networks.decision import Decision
+from legoswarm.policies.networks.pairs import PairCritic
 from legoswarm.policies.networks.roles import Policies, RolePolicy, over_members
-from legoswarm.policies.networks.team import Actors
+from legoswarm.policies.networks.team import Actors, decide_one
 from legoswarm.policies.policy import Policy
-from legoswarm.scene import Scene, observe, seen_alone
+from legoswarm.scene import Scene, seen_alone
 from legoswarm.tasks.task import Task
 
 
@@ -38,10 +40,10 @@ class Mappo:
     rollout: int = option(25, "steps between updates", low=1)
     epochs: int = option(3, "passes over each rollout", low=1)
     minibatches: int = option(4, "parts of each pass", low=1)
-    lr: float = option(1.2e-3, "learning rate", above=0)
+    lr: float = option(1.2e-3, "learning rate", above=0, traced=True)
     anneal: bool = option(True, "let the learning rate fall linearly to zero")
-    clip: float = option(0.2, "clipping range of policy and value", above=0)
-    entropy: float = option(0.03, "weight of the entropy bonus")
+    clip: float = option(0.2, "clipping range of policy and value", above=0, traced=True)
+    entropy: float = option(0.03, "weight of the entropy bonus", traced=True)
     noise_ceiling: float = option(2.0, "deviation of actions beyond which entropy earns nothing", above=0)
     gamma: float = option(0.99, "discount", low=0, high=1)
     lam: float = option(0.95, "lambda of the advantage estimate", low=0, high=1)
@@ -83,13 +85,14 @@ class Mappo:
         return {role: one.policy for role, one in learner.items()}
 
     def update(
-        self, learner: Learners, rollout: Transition, iterations: int, *, key: PRNGKeyArray
+        self, learner: Learners, rollout: Transition, iterations: Count, *, key: PRNGKeyArray
     ) -> tuple[Learners, dict[str, Array]]:
         """Improve every role by the rollout."""
         optimizer = make_optimizer(self, iterations)
         roles, learners, metrics = rollout.scene.layout.controlled_roles, {}, {}
         for role, key_role in zip(roles, jax.random.split(key, len(roles)), strict=True):
             learners[role], info = improve(self, optimizer, learner[role], rollout, role, key_role)
+            info["learning_rate"] = learning_rate(self, iterations, learner[role].actor_opt)
             metrics |= {f"{role}/{name}": value for name, value in info.items()}
         return learners, metrics
 
@@ -118,11 +121,26 @@ class Batch(eqx.Module):
     mask: Bool[Array, "batch members"]
 
 
-def make_optimizer(config: Any, iterations: int) -> optax.GradientTransformation:
+def make_optimizer(config: Any, iterations: Count) -> optax.GradientTransformation:
     """Return Adam with a gradient-norm limit, the rate falling linearly to zero over the whole training."""
-    rate = optax.linear_schedule(config.lr, 0.0, iterations * config.updates) if config.anneal else config.lr
+
+    def rate(count: Any) -> Array:
+        return config.lr * _share_left(count, iterations * config.updates) if config.anneal else jnp.asarray(config.lr)
+
     steps = optax.chain(optax.clip_by_global_norm(config.grad_norm), optax.adam(rate, eps=1e-5))
     return optax.flatten(steps)  # one long vector: a handful of operations instead of some for each of 80 arrays
+
+
+def _share_left(count: Array, total: Count) -> Array:
+    """Return which share of all gradient steps is still to come, also if a run was extended."""
+    return 1 - jnp.minimum(count.astype(jnp.float32) / jnp.asarray(total, jnp.float32), 1.0)
+
+
+def learning_rate(config: Any, iterations: Count, state: optax.OptState) -> Float[Array, ""]:
+    """Return the rate of the next gradient step of an optimiser in such a state."""
+    count = optax.tree_utils.tree_get_all_with_path(state, "count")[0][1]
+    share = _share_left(count, iterations * config.updates) if config.anneal else jnp.ones(())
+    return config.lr * share
 
 
 def new_learner(policy: RolePolicy, optimizer: optax.GradientTransformation, members: int) -> Learner:
@@ -147,6 +165,7 @@ def improve(
         def step(carry, minibatch: Batch):
             policy, actor_opt, critic_opt = carry
             grads, info = jax.grad(losses, has_aux=True)(policy, minibatch, role, config)
+            info["actor_gradient"], info["critic_gradient"] = map(optax.tree.norm, (grads.actor, grads.critic))
             with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
                 actor_steps, actor_opt = optimizer.update(grads.actor, actor_opt)
                 critic_steps, critic_opt = optimizer.update(grads.critic, critic_opt)
@@ -160,19 +179,35 @@ def improve(
     carry = (learner.policy, learner.actor_opt, learner.critic_opt)
     carry, info = jax.lax.scan(epoch, carry, jax.random.split(key, config.epochs))
     policy, actor_opt, critic_opt = carry
-    return Learner(policy, actor_opt, critic_opt, norm), {name: values.mean() for name, values in info.items()}
+    metrics = {name: values.mean() for name, values in info.items()}
+    return Learner(policy, actor_opt, critic_opt, norm), {
+        **metrics,
+        "explained_variance": explained_variance(batch, learner.norm, norm, config.value_floor),
+    }
+
+
+def explained_variance(batch: Batch, before: ValueNorm, after: ValueNorm, floor: float) -> Float[Array, ""]:
+    """Return the share of the variance of returns that the values before an update explain."""
+    (old_mean, old_deviation), (mean, deviation) = (norm.statistics(batch.mask, floor) for norm in (before, after))
+    returns = batch.target * deviation + mean
+    error = returns - (batch.value * old_deviation + old_mean)
+    return 1 - _variance(error, batch.mask) / jnp.maximum(_variance(returns, batch.mask), 1e-8)
 
 
 def losses(policy: RolePolicy, batch: Batch, role: str, config: Mappo) -> tuple[Array, dict[str, Array]]:
     """Return both losses in one sum: actor and critic share no parameters, so each gets its own gradient."""
 
-    def one(scene: Scene, member: Int[Array, ""]) -> tuple[Decision, Float[Array, ""]]:
-        return policy.actor(observe(scene, role, member)), value_of(policy.critic, scene, role, member, config)
-
-    decisions, values = over_members(one, batch.scene, role)
+    decisions = over_members(lambda scene, member: decide_one(policy.actor, scene, role, member), batch.scene, role)
     actor, actor_info = actor_loss(decisions, batch, config)
-    critic, critic_info = critic_loss(values, batch, config)
+    critic, critic_info = critic_loss(values_of(policy.critic, batch.scene, role, config), batch, config)
     return actor + critic, {**actor_info, **critic_info}
+
+
+def values_of(critic: Any, scenes: Scene, role: str, config: Mappo) -> Float[Array, "batch members"]:
+    """Return the critic's values for all members of a role in a batch of scenes."""
+    if config.central and isinstance(critic, PairCritic):
+        return critic.values(scenes, role)
+    return over_members(lambda scene, member: value_of(critic, scene, role, member, config), scenes, role)
 
 
 def value_of(critic: Any, scene: Scene, role: str, member: Int[Array, ""], config: Mappo) -> Float[Array, ""]:
@@ -197,7 +232,14 @@ def actor_loss(decisions: Decision, batch: Batch, config: Mappo) -> tuple[Array,
     bonus = config.entropy * masked_mean(jnp.minimum(entropy, enough), batch.mask)
     loss = -masked_mean(gain, batch.mask) - bonus
     kl = masked_mean(ratio - 1 - log_ratio, batch.mask)
-    return loss, {"actor_loss": loss, "entropy": masked_mean(entropy, batch.mask), "kl": kl}
+    far = (jnp.abs(ratio - 1) > config.clip).astype(ratio.dtype)
+    return loss, {
+        "actor_loss": loss,
+        "entropy": masked_mean(entropy, batch.mask),
+        "kl": kl,
+        "clip_fraction": masked_mean(far, batch.mask),
+        "deviation": masked_mean(jnp.exp(decisions.log_std).mean(-1), batch.mask),
+    }
 
 
 def critic_loss(value: Float[Array, "batch members"], batch: Batch, config: Mappo) -> tuple[Array, dict[str, Array]]:
@@ -224,21 +266,20 @@ def _prepare(config: Mappo, learner: Learner, rollout: Transition, role: str) ->
 
     @jax.jit  # traced once
     def values(scenes: Scene) -> Array:
-        critic = learner.policy.critic
-        return jax.vmap(lambda row: over_members(lambda s, m: value_of(critic, s, role, m, config), row, role))(scenes)
+        return jax.vmap(lambda row: values_of(learner.policy.critic, row, role, config))(scenes)
 
     normalised = values(rollout.scene)
     value = normalised * deviation + mean
     next_mean, next_deviation = learner.norm.statistics(rollout.next_scene.exists[..., block], config.value_floor)
     next_value = values(rollout.next_scene) * next_deviation + next_mean
-    per_member = jax.tree.map(
-        lambda flag: jnp.broadcast_to(flag[..., None], mask.shape), (rollout.terminated, rollout.truncated)
-    )
+    terminated = rollout.terminated[..., None] | ~rollout.next_scene.exists[..., block]
+    truncated = jnp.broadcast_to(rollout.truncated[..., None], mask.shape)
     advantage = generalised_advantages(
         rollout.reward[..., block],
         value,
         next_value,
-        *per_member,
+        terminated,
+        truncated,
         gamma=config.gamma,
         lam=config.lam,
     )
@@ -259,9 +300,13 @@ def _prepare(config: Mappo, learner: Learner, rollout: Transition, role: str) ->
     return norm, Batch(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), fields))
 
 
+def _variance(values: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Array, ""]:
+    return masked_mean((values - masked_mean(values, mask)) ** 2, mask)
+
+
 def _split(batch: Batch, minibatches: int, key: PRNGKeyArray) -> Batch:
     """Return shuffled minibatches; a single one is the batch as it is."""
-    if minibatches == 1:
-        return jax.tree.map(lambda x: x[None], batch)
-    order = jax.random.permutation(key, batch.mask.shape[0])
-    return jax.tree.map(lambda x: x[order].reshape(minibatches, -1, *x.shape[1:]), batch)
+    if minibatches > 1:
+        order = jax.random.permutation(key, batch.mask.shape[0])
+        batch = jax.tree.map(lambda x: x[order], batch)
+    return divided(jax.tree.map(lambda x: x.reshape(minibatches, -1, *x.shape[1:]), batch), axis=1)

@@ -19,8 +19,9 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from legoswarm.configs import check_fields, option
-from legoswarm.learn.algorithms.algorithm import ALGORITHMS
-from legoswarm.learn.algorithms.mappo import make_optimizer, masked_mean
+from legoswarm.fast.sharding import divided
+from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Count
+from legoswarm.learn.algorithms.mappo import learning_rate, make_optimizer, masked_mean
 from legoswarm.learn.rollout import Transition, draw
 from legoswarm.learn.scales import ValueNorm
 from legoswarm.policies.networks.layers import orthogonalise
@@ -46,11 +47,13 @@ class Masac:
     samples: int = option(512, "transitions in each gradient step", low=1)
     capacity: int = option(100_000, "transitions that are kept", low=1)
     warmup: int = option(5_000, "transitions to collect before the first gradient step", low=0)
-    lr: float = option(1e-3, "learning rate", above=0)
+    lr: float = option(1e-3, "learning rate", above=0, traced=True)
     anneal: bool = option(True, "let the learning rate fall linearly to zero")
-    gamma: float = option(0.95, "discount", low=0, high=0.9999)
-    tau: float = option(0.01, "share of the way that target critics follow in a gradient step", above=0, high=1)
-    noise: float = option(0.3, "deviation of actions that the temperature aims at", above=0)
+    gamma: float = option(0.95, "discount", low=0, high=0.9999, traced=True)
+    tau: float = option(
+        0.01, "share of the way that target critics follow in a gradient step", above=0, high=1, traced=True
+    )
+    noise: float = option(0.3, "deviation of actions that the temperature aims at", above=0, traced=True)
     temperature: float = option(0.01, "initial temperature", above=0)
     critic_width: int = option(64, "features of every layer of the critics", low=1)
     reward_decay: float = option(0.999, "decay of the reward normalisation", low=0, high=0.999999)
@@ -73,7 +76,9 @@ class Masac:
         config = Policy(width=self.critic_width, precision="float32")  # actors learn from the slope of critics
         for (role, policy), key_role in zip(policies.items(), jax.random.split(key, len(policies)), strict=True):
             key_weights, *keys = jax.random.split(key_role, 3)
-            pair = orthogonalise([PairCritic(config, task.layout, acts=True, key=k) for k in keys], key=key_weights)
+            near = getattr(policy.actor, "nearest", 0)
+            pair = [PairCritic(config, task.layout, acts=True, nearest=near, key=k) for k in keys]
+            pair = orthogonalise(pair, key=key_weights)
             critics = jax.tree.map(lambda *both: jnp.stack(both), *pair)
             learned: Any = Learned(policy.actor, critics, jnp.log(jnp.array(self.temperature)))
             rewards = ValueNorm.fresh(task.layout.members(role))
@@ -89,7 +94,7 @@ class Masac:
         return {role: RolePolicy(one.learned.actor, None) for role, one in learner.roles.items()}
 
     def update(
-        self, learner: Learner, rollout: Transition, iterations: int, *, key: PRNGKeyArray
+        self, learner: Learner, rollout: Transition, iterations: Count, *, key: PRNGKeyArray
     ) -> tuple[Learner, dict[str, Array]]:
         """Store a rollout, then take gradient steps on samples of all that is stored."""
         new = Experience(rollout.scene, rollout.next_scene, rollout.action, rollout.reward, rollout.terminated)
@@ -111,7 +116,7 @@ class Masac:
         return Learner(roles, replay), {name: values.mean() for name, values in metrics.items()}
 
     def improve(
-        self, roles: Roles, role: str, batch: Experience, iterations: int, *, key: PRNGKeyArray
+        self, roles: Roles, role: str, batch: Experience, iterations: Count, *, key: PRNGKeyArray
     ) -> tuple[RoleLearner, dict[str, Array]]:
         """Take one gradient step with a role's critics, actor and temperature, and let its target critics follow."""
         learner, actors = roles[role], {name: one.learned.actor for name, one in roles.items()}
@@ -127,7 +132,7 @@ class Masac:
             temperature = jnp.exp(learned.log_temperature)
             actor = -masked_mean(value + stop_gradient(temperature) * entropy, there)
             entropy = masked_mean(entropy, there)
-            enough = batch.action.shape[-1] * (0.5 * math.log(2 * math.pi * math.e) + math.log(self.noise))
+            enough = batch.action.shape[-1] * (0.5 * math.log(2 * math.pi * math.e) + jnp.log(self.noise))
             info = {"critic_loss": critic, "actor_loss": actor, "entropy": entropy, "temperature": temperature}
             return critic + actor + learned.log_temperature * stop_gradient(entropy - enough), info
 
@@ -135,6 +140,8 @@ class Masac:
         gradient, info = jax.grad(losses, has_aux=True)(learned)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
             steps, optimizer = make_optimizer(self, iterations).update(gradient, learner.optimizer)
+        info["gradient"] = optax.tree.norm(gradient)
+        info["learning_rate"] = learning_rate(self, iterations, learner.optimizer)
         learned = eqx.apply_updates(learned, steps)
         targets = jax.tree.map(lambda old, new: old + self.tau * (new - old), learner.targets, learned.critics)
         return RoleLearner(learned, targets, learner.rewards, optimizer), info
@@ -142,7 +149,7 @@ class Masac:
     def target(
         self, learner: RoleLearner, actors: Actors, batch: Experience, role: str, *, key: PRNGKeyArray
     ) -> Float[Array, "batch members"]:
-        """Return r + gamma (1 - terminated) (min Q' + temperature H') in the units of the critics.
+        """Return r + gamma (1 - terminated) (min Q' + temperature H') in the units of the critics; the dead end too.
 
         Critics say how many s / (1 - gamma) a value lies above m / (1 - gamma), with m and s the mean and the deviation
         of rewards in teams of that size: numbers of order 1 in every task, at which the initial weights, the step size
@@ -152,8 +159,9 @@ class Masac:
         soft = value + jnp.exp(learner.learned.log_temperature) * entropy
         statistics = learner.rewards.statistics(batch.exists(role), self.reward_floor)
         mean, deviation = (x / (1 - self.gamma) for x in statistics)
-        goes_on = (~batch.terminated).astype(soft.dtype)[:, None]
-        reward = batch.reward[:, batch.scene.layout.block(role)]
+        block = batch.scene.layout.block(role)
+        goes_on = (~batch.terminated[:, None] & batch.next_scene.exists[:, block]).astype(soft.dtype)
+        reward = batch.reward[:, block]
         return (reward + self.gamma * goes_on * (mean + deviation * soft) - mean) / deviation
 
     def _rescaled(self, learner: RoleLearner, new: Experience, role: str) -> RoleLearner:
@@ -203,7 +211,7 @@ class Replay(eqx.Module):
     def sample(self, count: int, *, key: PRNGKeyArray) -> Experience:
         """Draw rows of those that are there, each as likely as any other."""
         places = jax.random.randint(key, (count,), 0, self.filled)
-        return jax.tree.map(lambda rows: rows[places], self.rows)
+        return divided(jax.tree.map(lambda rows: rows[places], self.rows), axis=0)
 
 
 class Learned(eqx.Module):
@@ -254,9 +262,4 @@ def values(
     critics: PairCritic, scenes: Scene, action: Float[Array, "batch agents dim"], role: str
 ) -> Float[Array, "2 batch members"]:
     """Return what both critics say of everybody's actions, for each member of a role."""
-    members = jnp.arange(scenes.layout.members(role))
-
-    def one(critic: PairCritic, scene: Scene, action: Float[Array, "agents dim"]) -> Float[Array, " members"]:
-        return jax.vmap(lambda member: critic(scene, role, member, action))(members)
-
-    return jax.vmap(jax.vmap(one, in_axes=(None, 0, 0)), in_axes=(0, None, None))(critics, scenes, action)
+    return jax.vmap(lambda critic: critic.values(scenes, role, action))(critics)

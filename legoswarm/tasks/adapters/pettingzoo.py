@@ -118,9 +118,9 @@ def _step(
 def _observations(task: Task, state: State) -> Float[Array, "agents features"]:
     """Return each agent's velocity and position, then every other entity's features; see `ParallelTask`."""
     scene = task.scene(state)
-    agents, entities = scene.visible.shape
+    agents, entities = scene.layout.agents, scene.layout.entities
     position, velocity = scene.position[:agents], scene.velocity[:agents]
-    seen = (scene.exists[None] & scene.visible)[..., None]
+    seen = scene.seen()[..., None]
     relative = scene.position[None] - position[:, None]
     moving = jnp.broadcast_to(scene.velocity[None], relative.shape)
     features = jnp.concatenate([relative, moving, jnp.ones_like(relative[..., :1])], -1)
