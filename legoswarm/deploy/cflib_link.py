@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
+import importlib.util
 import logging
 import math
 import os
@@ -16,23 +18,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from legoswarm.deploy.link import DroneState, Health, Link, LinkError
+from legoswarm.deploy.link import (
+    STATE_PERIOD,
+    STATE_VARIABLES,
+    VARIANCE_PERIOD,
+    VARIANCES,
+    DroneState,
+    Echoes,
+    Health,
+    Link,
+    LinkError,
+    Pose,
+    Quality,
+    Stamps,
+)
 
 UDP_RATE, RADIO_RATE = 50.0, 28.0  # setpoints in a second
-HOLD_AFTER, LAND_AFTER, LAND_SECONDS = 0.5, 5.0, 3.0  # s without a new setpoint from the mission
+HOLD_AFTER, LAND_AFTER, LAND_SECONDS = 0.5, 2.0, 3.0  # s without a new setpoint from the guard
 STOP_SECONDS = 1.0  # for how long motors_off is repeated: a packet may get lost
 CLOSE_SECONDS = 4.0  # s
 SETTLED_SAMPLES, SETTLED_SPREAD = 10, 0.001  # at 10 Hz, m^2
 CLOSED = "the link was closed"
-# 26 bytes: one log packet.
-STATE_VARIABLES = (
-    *((f"stateEstimate.{name}", "float") for name in ("x", "y", "z")),
-    *((f"stateEstimate.{name}", "FP16") for name in ("vx", "vy", "vz")),
-    ("stateEstimate.yaw", "float"),
-    ("pm.vbat", "FP16"),
-    ("supervisor.info", "uint16_t"),
-)
-VARIANCES = tuple((f"kalman.{name}", "float") for name in ("varPX", "varPY", "varPZ"))
+PROTOCOL = 12  # of the firmware: older ones refuse to land when they did not take off by themselves
+ECHO_BYTES = 9  # as long as cflib's own pings, which it looks into as well
 _DRIVERS = threading.Lock()
 
 
@@ -52,8 +60,12 @@ class CflibLink(Link):
         self._cf: Any = None
         self._thread: threading.Thread | None = None
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._seen: Pose | None = None  # from outside, and not yet told
         self._setpoint: _Setpoint | None = None  # the mailbox: the newest one counts
         self._state: DroneState | None = None
+        self._variances: tuple[float, ...] = ()
+        self._stamps, self._echoes = Stamps(), Echoes()
+        self._acknowledged: float | None = None
         self._lost: str | None = None
         self._answered = threading.Event()  # a first state has come, or the link is lost
         self._closing = threading.Event()
@@ -81,6 +93,11 @@ class CflibLink(Link):
         """Ask the drone for a parameter; wait a second at most."""
         return self._exchange(name, lambda: self._cf.param.request_param_update(name), time.monotonic() + 1)
 
+    def decks(self) -> list[str]:
+        """Return the names of the decks that the drone says it carries; cflib has read them when it connected."""
+        values = self._cf.param.values.get("deck", {})
+        return sorted(name for name, value in values.items() if str(value) not in ("0", "None", ""))
+
     def set_pose(self, x: float, y: float, z: float, yaw: float, timeout: float) -> None:
         """Start the estimator again at this pose and wait until its variances stand still for a second."""
         deadline = time.monotonic() + timeout
@@ -91,16 +108,33 @@ class CflibLink(Link):
         self._write("kalman.resetEstimation", 0.0, deadline)
         self._settle(deadline)
 
-    def take_off(self, height: float, seconds: float) -> None:
-        """Rise to `height` above the ground by the drone's own commander."""
-        self._setpoint, self._may_fall = None, False
-        self._post(lambda: self._cf.high_level_commander.takeoff(height, seconds, yaw=None))
+    def quality(self) -> Quality:
+        """Return how well the link works."""
+        return dataclasses.replace(self._echoes.quality(time.monotonic()), acknowledged=self._acknowledged)
+
+    def set_parameter(self, name: str, value: float) -> None:
+        """Set a parameter and wait a second at most for the drone to confirm it."""
+        self._write(name, value, time.monotonic() + 1)
+
+    def send_pose(self, pose: Pose) -> None:
+        """Tell the drone where it is seen from outside; the newest pose counts if several wait."""
+        self._seen = pose
+        self._post(self._send_pose)
+
+    def arm(self) -> None:
+        """Ask the drone to arm itself."""
+        self._post(lambda: self._cf.supervisor.send_arming_request(True))
 
     def motors_off(self) -> None:
         """Stop this drone's motors now, wherever it is."""
         self._may_fall = True
         self._setpoint = _Setpoint(time.monotonic())
         self._post(self._stream)
+
+    def emergency_stop(self) -> None:
+        """Stop this drone's motors now and lock it, by cflib's own emergency message."""
+        self._may_fall, self._setpoint = True, None
+        self._post(lambda: self._cf.supervisor.send_emergency_stop())
 
     def _land(self, seconds: float) -> None:
         self._setpoint = None
@@ -142,12 +176,18 @@ class CflibLink(Link):
                 with contextlib.suppress(queue.Empty):
                     self._jobs.get(timeout=left)()
             self._stream()
+            self._echo()
 
     def _connect(self) -> None:
         cflib = load_cflib()
+        from cflib.crtp.crtpstack import CRTPPort
+
         cf = self._cf = cflib.crazyflie.Crazyflie(rw_cache=None if self.uri.startswith("udp:") else _cache())
-        # It would ping from a thread that keeps the process from ending.
-        cf.link_statistics.start = lambda: None
+        # It would ping from a thread that keeps the process from ending; here the drone's own thread does it.
+        cf.link_statistics.start = lambda: setattr(cf.link_statistics, "_is_active", True)
+        cf.link_statistics.latency.stop = lambda: None
+        cf.link_statistics.link_quality_updated.add_callback(self._note_quality)
+        cf.add_port_callback(CRTPPort.LINKCTRL, self._hear_echo)
         cf.fully_connected.add_callback(lambda uri: self._jobs.put(self._listen))
         cf.connection_failed.add_callback(lambda uri, why: self._lose(why))
         cf.connection_lost.add_callback(lambda uri, why: self._lose(why))
@@ -155,12 +195,26 @@ class CflibLink(Link):
         cf.open_link(self.uri)
 
     def _listen(self) -> None:
-        """Ask for the state, 50 times a second."""
-        config = self._config("state", 20, STATE_VARIABLES, self._hear)
-        config.error_cb.add_callback(lambda config, why: self._lose(why))
-        config.start()
+        """Ask for the state, 50 times a second, and for how sure the estimator is, 10 times."""
+        if (version := self._cf.platform.get_protocol_version()) < PROTOCOL:
+            self._lose(f"its firmware is too old: it speaks protocol {version}, and {PROTOCOL} is needed")
+            return
+        blocks = (
+            ("variance", VARIANCE_PERIOD, VARIANCES, self._hear_variance),
+            ("state", STATE_PERIOD, STATE_VARIABLES, self._hear),
+        )
+        for name, period, variables, heard in blocks:
+            config = self._config(name, round(1000 * period), variables, heard)
+            config.error_cb.add_callback(lambda config, why: self._lose(why))
+            config.start()
 
-    def _config(self, name: str, period: int, variables: Sequence[tuple[str, str]], heard: Callable[..., None]) -> Any:
+    def _config(
+        self,
+        name: str,
+        period: int,
+        variables: Sequence[tuple[str, str]],
+        heard: Callable[[dict[str, float], int], None],
+    ) -> Any:
         from cflib.crazyflie.log import LogConfig
 
         config = LogConfig(f"{self.name} {name}", period)
@@ -169,7 +223,7 @@ class CflibLink(Link):
 
         def guarded(milliseconds: int, values: dict[str, float], config: Any) -> None:
             try:
-                heard(values)
+                heard(values, milliseconds)
             except Exception as error:  # cflib would only log it
                 self._lose(error)
 
@@ -177,13 +231,39 @@ class CflibLink(Link):
         self._cf.log.add_config(config)
         return config
 
-    def _hear(self, values: dict[str, float]) -> None:
-        x, y, z, vx, vy, vz, yaw, battery, info = (values[name] for name, _ in STATE_VARIABLES)
-        position, velocity = np.array([x, y, z], float), np.array([vx, vy, vz], float)
-        if not (np.isfinite(position).all() and np.isfinite(velocity).all() and math.isfinite(yaw)):
-            return  # an estimate that is none: the last good one grows old
-        self._state = DroneState(time.monotonic(), position, velocity, math.radians(yaw), battery, Health(int(info)))
-        self._answered.set()
+    def _hear(self, values: dict[str, float], milliseconds: int) -> None:
+        variance = max(self._variances, default=0.0)
+        state = DroneState.read(values, variance, time.monotonic(), self._stamps.seconds(milliseconds))
+        self._state = state or self._state
+        if state is not None:
+            self._answered.set()
+
+    def _hear_variance(self, values: dict[str, float], milliseconds: int) -> None:
+        self._variances = tuple(values.values())
+
+    def _hear_echo(self, packet: Any) -> None:
+        if packet.channel == 0 and len(packet.data) == ECHO_BYTES:
+            self._echoes.back(int.from_bytes(packet.data[1:3], "little"), time.monotonic())
+
+    def _note_quality(self, percent: float) -> None:
+        self._acknowledged = percent / 100
+
+    def _echo(self) -> None:
+        """Send a packet that the drone sends back, if one is due."""
+        from cflib.crtp.crtpstack import CRTPPacket, CRTPPort
+
+        if self._state is not None and (number := self._echoes.next(time.monotonic())) is not None:
+            packet = CRTPPacket()
+            packet.set_header(CRTPPort.LINKCTRL, 0)
+            packet.data = b"\x01" + number.to_bytes(ECHO_BYTES - 1, "little")  # not the 0 of cflib's own pings
+            self._cf.send_packet(packet)
+
+    def _send_pose(self) -> None:
+        pose, self._seen = self._seen, None
+        if pose is not None and pose.attitude is not None:
+            self._cf.loc.send_extpose(pose.position.tolist(), pose.attitude.tolist())
+        elif pose is not None:
+            self._cf.extpos.send_extpos(*pose.position.tolist())
 
     def _stream(self) -> None:
         """Send the newest setpoint of the mailbox."""
@@ -260,23 +340,14 @@ class CflibLink(Link):
             param.remove_update_callback(group, field, answer)
 
     def _settle(self, deadline: float) -> None:
+        """Wait until the estimator's variances stand still for a second."""
         samples: collections.deque[tuple[float, ...]] = collections.deque(maxlen=SETTLED_SAMPLES)
-        config: list[Any] = []
-
-        def start() -> None:
-            config.append(
-                self._config("variance", 100, VARIANCES, lambda values: samples.append(tuple(values.values())))
-            )
-            config[0].start()
-
-        self._post(start)
-        try:
-            while len(samples) < SETTLED_SAMPLES or np.ptp(list(samples), 0).max() > SETTLED_SPREAD:
-                if time.monotonic() > deadline or self._lost is not None:
-                    raise LinkError(f"the position estimate of {self.name} does not settle")
-                time.sleep(0.02)
-        finally:
-            self._post(lambda: config[0].delete())
+        while len(samples) < SETTLED_SAMPLES or np.ptp(list(samples), 0).max() > SETTLED_SPREAD:
+            if time.monotonic() > deadline or self._lost is not None:
+                raise LinkError(f"the position estimate of {self.name} does not settle")
+            time.sleep(VARIANCE_PERIOD)
+            if self._variances:
+                samples.append(self._variances)
 
 
 class _Setpoint(NamedTuple):
@@ -288,13 +359,22 @@ class _Setpoint(NamedTuple):
     height: float | None = None
 
 
+def require_cflib() -> None:
+    """Refuse to fly without Bitcraze's library, which another process is going to import."""
+    try:
+        found = importlib.util.find_spec("cflib.crazyflie")
+    except ImportError:
+        found = None
+    if found is None:
+        raise LinkError("flying needs cflib, which is not here: pip install 'legoswarm[fly]'")
+
+
 def load_cflib() -> Any:
     """Import Bitcraze's library and start its drivers; it logs nothing unless somebody has asked for its log."""
-    try:
-        import cflib.crazyflie
-        import cflib.crtp
-    except ImportError:
-        raise LinkError("flying needs cflib, which is not here: pip install 'legoswarm[fly]'") from None
+    require_cflib()
+    import cflib.crazyflie
+    import cflib.crtp
+
     logger = logging.getLogger("cflib")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())

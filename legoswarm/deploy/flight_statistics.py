@@ -48,11 +48,12 @@ def fly_in_process(
     policy: Pilot, setting: Setting, start: Plane, plant: str = "point", seed: int = 0
 ) -> Float[np.ndarray, "steps drones 2"]:
     """Fly the same episode as a whole mission of simulated drones; return the same positions."""
-    with simulated_fleet(Simulation(plant, dry=True), setting.roles, start, seed) as fleet:
-        outcome = Mission(fleet.drones, policy, setting, clock=fleet.clock).fly()
+    with simulated_fleet(Simulation(plant, dry=True), setting, start, seed) as fleet:
+        mission = Mission(policy, setting, fleet.names)
+        outcome = fleet.fly(mission)
     if outcome.error is not None:
         raise outcome.error
-    return outcome.track
+    return mission.track
 
 
 def measure_episode(setting: Setting, track: Float[np.ndarray, "steps drones 2"]) -> dict[str, float]:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from legoswarm.deploy.plan import Clock, in_words
-from legoswarm.files import FileError, finite
+from legoswarm.files import FileError, finite, read_text
 
 LOG_FORMAT = 1
 
@@ -104,7 +104,7 @@ def read_flight(path: str | Path) -> Flight:
     """Read a log; one that breaks off in its last line is read up to there."""
     path = Path(path)
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]  # what follows the last line break is no whole line
+        lines = read_text(path).split("\n")[:-1]  # what follows the last line break is no whole line
         rows = [json.loads(line) for line in lines]
         by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in ("tick", "step", "event", "end")}
         about = rows[0]
@@ -126,9 +126,5 @@ def read_flight(path: str | Path) -> Flight:
             tuple(by_kind["event"]),
             by_kind["end"][-1] if by_kind["end"] else None,
         )
-    except FileNotFoundError:
-        raise FileError(f"{path} does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path} cannot be read: {error}") from None
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise FileError(f"{path} is not a flight log, or damaged: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from legoswarm.deploy.cflib_link import require_cflib
 from legoswarm.deploy.fleet import Fleet, Simulation, real_fleet, simulated_fleet
 from legoswarm.deploy.flight_statistics import RARE, compare_flights
 from legoswarm.deploy.flightlog import read_flight
 from legoswarm.deploy.mission import Mission
-from legoswarm.deploy.plan import Outcome, Plan, in_words
+from legoswarm.deploy.plan import Outcome, in_words
 from legoswarm.deploy.runtime import Runtime, load_runtime
 from legoswarm.deploy.setting import Setting, draw_start
 from legoswarm.files import FileError, finite, write_json
+from legoswarm.policies.saved.description import find_policy
 from legoswarm.provenance import provenance
 
 FLIGHT_PACKAGES = ("cflib", "crazyflow", "mujoco")  # whose versions matter to flights
@@ -42,6 +45,8 @@ def fly(
     trials: int = 3,
     seed: int = 0,
     obstacles: Sequence[tuple[float, float]] = OBSTACLES,
+    source: str | None = None,
+    gamepad: bool = False,
     command: str = "",
     say: Say = _to_console,
 ) -> list[Outcome]:
@@ -52,8 +57,11 @@ def fly(
     """
     if trials < 1:
         raise ValueError("at least one trial is needed")
-    runtime, setting = _prepare(policy, setting.among(np.array(obstacles, float).reshape(-1, 2)))
+    runtime, setting = prepare(policy, setting.among(np.array(obstacles, float).reshape(-1, 2)))
     simulation = simulation or Simulation()
+    Mission(runtime, setting, setting.roles)  # what cannot be flown is refused before anything is written
+    if crazyflies is not None or not simulation.dry:
+        require_cflib()
     out = Path(out)
     logs = [out / f"trial-{number + 1}.jsonl" for number in range(trials)]
     if taken := [path for path in (*logs, out / "summary.json") if path.exists()]:
@@ -62,23 +70,24 @@ def fly(
     rows = []
     for number, path in enumerate(logs):
         if crazyflies is not None:
-            ready = contextlib.nullcontext(real_fleet(crazyflies, setting.roles))
+            ready = contextlib.nullcontext(real_fleet(crazyflies, setting, source=source, gamepad=gamepad))
         else:
             start = draw_start(setting, np.random.default_rng(seed + number))
-            ready = simulated_fleet(simulation, setting.roles, start, seed + number)
+            track = out / f"trial-{number + 1}-truth.jsonl"
+            out.mkdir(parents=True, exist_ok=True)
+            ready = simulated_fleet(simulation, setting, start, seed + number, track, gamepad=gamepad)
         with ready as fleet:
-            mission = Mission(
-                fleet.drones,
-                runtime,
-                setting,
-                clock=fleet.clock,
+            mission = Mission(runtime, setting, fleet.names)
+            out.mkdir(parents=True, exist_ok=True)  # what cannot be written is known before anybody flies
+            outcome = fleet.fly(
+                mission,
                 log=path,
                 say=lambda words, number=number: say(f"trial {number + 1}: {words}"),
-                about={"policy": policy, "seed": runtime.seed, "command": command},
+                about={"policy": policy, "sha256": digest(policy), "seed": runtime.seed, "command": command},
             )
-            out.mkdir(parents=True, exist_ok=True)  # what cannot be written is known before anybody flies
-            outcome = mission.fly()
-            row = describe(outcome, fleet, setting.plan, None if crazyflies is not None else simulation)
+            if not outcome.statuses and outcome.error is not None:  # nobody was connected to
+                raise outcome.error
+            row = describe(outcome, mission, fleet, None if crazyflies is not None else simulation)
         if (gap := row.get("largest_gap")) is not None:
             say(f"trial {number + 1}: the longest wait for a setpoint was {1000 * gap:.0f} ms")
         outcomes.append(outcome)
@@ -93,15 +102,23 @@ def fly(
     return outcomes
 
 
-def describe(outcome: Outcome, fleet: Fleet, plan: Plan, simulation: Simulation | None) -> dict[str, Any]:
+def digest(policy: str) -> str:
+    """Return the SHA-256 of a policy's weights and description: which policy it was, whatever its name."""
+    both = (path.read_bytes() for path in find_policy(policy))
+    return hashlib.sha256(b"".join(both)).hexdigest()
+
+
+def describe(outcome: Outcome, mission: Mission, fleet: Fleet, simulation: Simulation | None) -> dict[str, Any]:
     """Return a row of JSON about one flight; `simulation` is None for real drones.
 
     `largest_gap` is the longest time, s, that a simulated drone which did not fail waited for a setpoint while the
     mission steered it; `intervals` the longest time between two setpoints that were sent; `stall` the longest time for
     which the machine, and so the simulated world, stood still.
     """
-    how = {"failure": plan.failure, **({} if simulation is None else dataclasses.asdict(simulation))}
-    return {**how, **outcome.to_json(), **_seen(outcome, fleet)}
+    failure = mission.setting.plan.failure
+    how = {"failure": failure, **({} if simulation is None else dataclasses.asdict(simulation))}
+    captures = [dataclasses.asdict(capture) for capture in mission.captures]
+    return {**how, **outcome.to_json(), "captures": captures, **_seen(outcome, fleet)}
 
 
 def _seen(outcome: Outcome, fleet: Fleet) -> dict[str, Any]:
@@ -122,11 +139,14 @@ def _seen(outcome: Outcome, fleet: Fleet) -> dict[str, Any]:
     }
 
 
-def _prepare(policy: str, setting: Setting) -> tuple[Runtime, Setting]:
-    """Load a policy that knows pursuers, evaders and obstacles, and give the setting the protocol of its training."""
+def prepare(policy: str, setting: Setting) -> tuple[Runtime, Setting]:
+    """Load a policy that knows the roles of a setting, and give the setting the protocol of its training."""
     runtime = load_runtime(policy)
-    if not {"pursuer", "evader", "obstacle"} <= set(runtime.roles):
-        raise ValueError(f"{policy} cannot fly this: it knows {', '.join(runtime.roles)}, not pursuers and evaders")
+    needed, words = {"pursuer", "evader", "obstacle"}, "pursuers and evaders"
+    if setting.spreads:
+        needed, words = {"agent", "landmark"}, "agents and landmarks"
+    if not needed <= set(runtime.roles):
+        raise ValueError(f"{policy} cannot fly this: it knows {', '.join(runtime.roles)}, not {words}")
     return runtime, dataclasses.replace(setting, protocol=str(runtime.description.task.get("protocol", "paper")))
 
 
@@ -164,7 +184,7 @@ def statistics(
     out = Path(out)
     if out.suffix != ".json":
         raise ValueError(f"statistics are written into a .json file, not {out}")
-    runtime, setting = _prepare(policy, setting)
+    runtime, setting = prepare(policy, setting)
     compared = compare_flights(policy, setting, plant=plant, episodes=episodes, seed=seed, jobs=jobs, say=say)
     result = {
         "command": command,

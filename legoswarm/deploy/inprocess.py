@@ -1,35 +1,56 @@
 """Drones without cflib and without waiting: the Crazyflies of `sitl` in this process, on a clock of their own.
 
-Dry runs and statistics over many flights use them. They have the same bodies, commander, battery and faults as behind
-the UDP endpoint, but no threads and no sockets, and a minute passes as fast as it can be computed.
+Dry runs, the table of faults and statistics over many flights use them. They speak the same packets as behind the UDP
+endpoint, with the same bodies, queues and faults, but there are no threads and no sockets, and a minute passes as fast
+as it can be computed.
 """
 
 from __future__ import annotations
 
-import collections
+import dataclasses
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from legoswarm.deploy.link import DroneState, Link, LinkError
+from legoswarm.deploy.link import (
+    STATE_PERIOD,
+    STATE_VARIABLES,
+    VARIANCE_PERIOD,
+    VARIANCES,
+    DroneState,
+    Echoes,
+    Link,
+    LinkError,
+    Pose,
+    Quality,
+    Stamps,
+)
 from legoswarm.deploy.sitl import crtp
-from legoswarm.deploy.sitl.drone import PARAMETERS, SimulatedDrone, move_on, report_all
+from legoswarm.deploy.sitl.drone import LOG, PARAMETERS, Airspace, SimulatedDrone, move_on, report_all
 from legoswarm.deploy.sitl.plants import Plant
+
+KINDS = {"float": 7, "FP16": 8, "uint16_t": 2}  # on the wire
+BLOCKS = ((STATE_VARIABLES, STATE_PERIOD), (VARIANCES, VARIANCE_PERIOD))
 
 
 class World:
     """Simulated drones and their clock, which moves on when somebody sleeps."""
 
-    def __init__(self, names: Sequence[str], plant: Plant, *, tick: float = 0.02, seed: int = 0):
-        self.plant = plant
+    def __init__(
+        self,
+        names: Sequence[str],
+        plant: Plant,
+        *,
+        tick: float = 0.02,
+        seed: int = 0,
+        airspace: Airspace | None = None,
+    ):
+        self.plant, self.airspace = plant, airspace
         self.drones = [SimulatedDrone(place, seed=seed + at) for at, place in enumerate(plant.position)]
-        self.links = [
-            InProcessLink(name, drone, self, seed + at)
-            for at, (name, drone) in enumerate(zip(names, self.drones, strict=True))
-        ]
+        self.links = [InProcessLink(name, drone, self) for name, drone in zip(names, self.drones, strict=True)]
         self._tick, self._ticks = tick, 0
 
     def now(self) -> float:
@@ -40,7 +61,7 @@ class World:
         """Let the world move on until that time."""
         while self.now() < time - 1e-9:
             self._ticks += 1
-            move_on(self.drones, self.plant, self.now(), self._tick)
+            move_on(self.drones, self.plant, self.now(), self._tick, self.airspace)
             for link in self.links:
                 link.listen()
 
@@ -50,42 +71,63 @@ class World:
 
 
 class InProcessLink(Link):
-    """The link to one simulated drone; packets reach it at once, or as late as its faults say. It is never lost."""
+    """The link to one simulated drone, packet by packet. It is never lost."""
 
-    def __init__(self, name: str, drone: SimulatedDrone, world: World, seed: int):
+    def __init__(self, name: str, drone: SimulatedDrone, world: World):
         self.name = name
         self.drone = drone
         self._world = world
-        self._random = np.random.default_rng(seed)
-        self._states: collections.deque[DroneState] = collections.deque()
         self._is_open = False
+        self._state: DroneState | None = None
+        self._variance = 0.0
+        self._stamps, self._echoes = Stamps(), Echoes()
 
     def listen(self) -> None:
-        """Receive the state that the drone reports now."""
-        faults, estimate = self.drone.faults, self.drone.estimate
-        if not self._is_open or faults.mute:
+        """Receive what the drone has sent."""
+        while (raw := self.drone.transmit(self._world.now())) is not None:
+            port, channel, data = crtp.split(raw)
+            if self._is_open and (port, channel) == (5, 2):
+                self._hear(data[0], int.from_bytes(data[1:4], "little"), data[4:])
+            elif (port, channel) == (15, 0):
+                self._echoes.back(int.from_bytes(data, "little"), self._world.now())
+        if self._is_open and (number := self._echoes.next(self._world.now())) is not None:
+            self._send(15, 0, number.to_bytes(2, "little"))
+
+    def _hear(self, block: int, milliseconds: int, data: bytes) -> None:
+        variables = BLOCKS[block][0]
+        form = "<" + "".join(crtp.LOG_FORMATS[KINDS[kind]] for _, kind in variables)
+        values = dict(zip((name for name, _ in variables), struct.unpack(form, data), strict=True))
+        if block == 1:
+            self._variance = max(values.values())
             return
-        position = estimate.position + faults.noise * self._random.standard_normal(3)
-        arrival = self._world.now() + faults.latency
-        state = DroneState(arrival, position, estimate.velocity, estimate.yaw, self.drone.battery, self.drone.health)
-        self._states.append(state)
-        while len(self._states) > 1 and self._states[1].received <= self._world.now() + 1e-9:
-            self._states.popleft()
+        state = DroneState.read(values, self._variance, self._world.now(), self._stamps.seconds(milliseconds))
+        self._state = state or self._state
 
     def open(self, timeout: float) -> None:
-        """Wait for the first state; raise LinkError if that takes longer than `timeout` seconds."""
+        """Ask for the state and wait for the first one; raise LinkError if that takes longer than `timeout` seconds."""
         self._is_open = True
-        deadline = self._world.now() + timeout
-        while self.state() is None:
-            if self._world.now() >= deadline or self.drone.faults.hang:
-                raise LinkError(f"{self.name} cannot be reached: it was not connected within {timeout:g} s")
+        names = [name for name, _ in LOG.entries]
+        for block, (variables, period) in enumerate(BLOCKS):
+            wanted = b"".join(struct.pack("<BH", KINDS[kind], names.index(name)) for name, kind in variables)
+            self._send(5, 1, bytes([6, block]) + wanted[:27])
+            self._send(5, 1, bytes([3, block, round(period * 100)]))
+        if not self.wait(lambda: self._state is not None and not self.drone.faults.hang, timeout):
+            raise LinkError(f"{self.name} cannot be reached: it was not connected within {timeout:g} s")
+
+    def wait(self, ready: Callable[[], bool], seconds: float) -> bool:
+        """Let the world move on until something is so, but no longer than some seconds; return whether it is."""
+        deadline = self._world.now() + seconds
+        while not (done := ready()) and self._world.now() < deadline:
             self._world.sleep_until(self._world.now() + 0.02)
+        return done
 
     def state(self) -> DroneState | None:
         """Return the newest state that has arrived, or None before the first."""
-        if not self._states or self._states[0].received > self._world.now() + 1e-9:
-            return None
-        return self._states[0]
+        return self._state
+
+    def quality(self) -> Quality:
+        """Return how well the link works."""
+        return self._echoes.quality(self._world.now())
 
     def parameter(self, name: str) -> str:
         """Return a parameter of the drone."""
@@ -93,23 +135,47 @@ class InProcessLink(Link):
             raise LinkError(f"{self.name} has no parameter {name}")
         return str(self.drone.parameters.values[name])
 
+    def set_parameter(self, name: str, value: float) -> None:
+        """Set a parameter of the drone."""
+        self.parameter(name)
+        names = [entry for entry, _ in PARAMETERS.entries]
+        kind = crtp.PARAMETER_FORMATS[PARAMETERS.entries[names.index(name)][1] & 0x0F]
+        number = value if kind == "f" else int(value)
+        self._send(2, 2, struct.pack("<H" + kind, names.index(name), number))
+
+    def decks(self) -> list[str]:
+        """Return the names of the drone's decks."""
+        values = self.drone.parameters.values
+        return [name.split(".")[1] for name, value in values.items() if name.startswith("deck.") and value]
+
     def set_pose(self, x: float, y: float, z: float, yaw: float, timeout: float) -> None:
         """Start the estimator again at this pose."""
         for name, value in (("initialX", x), ("initialY", y), ("initialZ", z), ("initialYaw", yaw)):
-            self._write(f"kalman.{name}", value)
-        self._write("kalman.resetEstimation", 1)
+            self.set_parameter(f"kalman.{name}", value)
+        self.set_parameter("kalman.resetEstimation", 1.0)
         self._world.sleep_until(self._world.now() + min(0.5, timeout))
-        self._write("kalman.resetEstimation", 0)
+        self.set_parameter("kalman.resetEstimation", 0.0)
 
-    def take_off(self, height: float, seconds: float) -> None:
-        """Rise to `height` by the drone's own commander."""
-        self._may_fall = False
-        self._send(8, 0, struct.pack("<BBff?f", 7, 0, height, 0.0, True, seconds))
+    def send_pose(self, pose: Pose) -> None:
+        """Tell the drone where it is seen from outside."""
+        if pose.attitude is None:
+            self._send(6, 0, struct.pack("<fff", *pose.position))
+        else:
+            self._send(6, 1, struct.pack("<Bfffffff", 8, *pose.position, *pose.attitude))
+
+    def arm(self) -> None:
+        """Ask the drone to arm itself."""
+        self._send(9, 1, b"\1\1")
 
     def motors_off(self) -> None:
         """Stop this drone's motors now, wherever it is."""
         self._may_fall = True
         self._send(7, 0, b"\0")
+
+    def emergency_stop(self) -> None:
+        """Stop this drone's motors now and lock it."""
+        self._may_fall = True
+        self._send(9, 1, b"\3")
 
     def _land(self, seconds: float) -> None:
         self._sent = math.inf
@@ -126,7 +192,37 @@ class InProcessLink(Link):
     def _send(self, port: int, channel: int, data: bytes) -> None:
         self.drone.receive(crtp.packet(port, channel, data), self._world.now())
 
-    def _write(self, name: str, value: float | int) -> None:
-        names = [entry for entry, _ in PARAMETERS.entries]
-        kind = crtp.PARAMETER_FORMATS[PARAMETERS.entries[names.index(name)][1]]
-        self._send(2, 2, struct.pack("<H" + kind, names.index(name), value))
+
+@dataclasses.dataclass
+class Cameras:
+    """Motion capture of a `World`, and what can go wrong with it."""
+
+    world: World
+    swap: tuple[int, int] | None = None  # two drones whose labels are exchanged
+    hold: tuple[int, ...] = ()  # drones whose last pose is repeated
+    offset: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m, of all poses
+    late: float = 0.0  # s
+    future: float = 0.0  # s by which poses are dated too late
+    dark: bool = False  # nothing is seen any more
+
+    def __post_init__(self) -> None:
+        self._seen: dict[str, list[Pose]] = {}
+
+    def pose(self, name: str) -> Pose | None:
+        """Return the newest pose of a drone."""
+        names = [link.name for link in self.world.links]
+        at, now, seen = names.index(name), self.world.now(), self._seen.setdefault(name, [])
+        if not self.dark:
+            one, other = self.swap or (at, at)
+            shown = {one: other, other: one}.get(at, at)
+            place = self.world.plant.position[shown] + np.array(self.offset)
+            if at in self.hold and seen:
+                place = seen[-1].position
+            seen.append(Pose(now, place, self.world.plant.velocity[shown].copy()))
+        while len(seen) > 1 and seen[1].received <= now - self.late + 1e-9:
+            seen.pop(0)
+        if not seen or seen[0].received > now - self.late + 1e-9:
+            return None
+        taken = seen[0].received
+        stamp = None if self.future else taken  # a clock of the sender's own is never believed
+        return dataclasses.replace(seen[0], received=taken + self.late + self.future, stamp=stamp)

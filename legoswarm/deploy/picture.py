@@ -14,10 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
 
 from legoswarm.deploy.flightlog import Flight
+from legoswarm.deploy.safety import BODY
 from legoswarm.files import FileError, beside
 from legoswarm.tasks.worlds.protocol import find_protocol
 
-BODY = 0.07  # m; a Crazyflie with its propellers
 TRAIL = 12  # frames
 LEGEND = 0.35  # inches
 STAR = {"marker": "*", "markersize": 7}
@@ -89,6 +89,8 @@ def _draw_room(axes: Axes, flight: Flight) -> None:
         box: Any = {"fill": False, "edgecolor": GREY, "linewidth": 0.8, "linestyle": look, "zorder": 1}
         axes.add_patch(Rectangle((-size, -size), 2 * size, 2 * size, **box))
     trained = about["chase"]["scale"] * find_protocol(about["chase"]["protocol"]).obstacle_radius
+    for place in about.get("landmarks", []):
+        axes.plot(*place, marker="s", markersize=7, color=COLOURS["landmark"], linestyle="", zorder=1)
     for obstacle in about["obstacles"]:
         centre = tuple(obstacle["centre"])
         axes.add_patch(Circle(centre, trained, facecolor=COLOURS["obstacle"], alpha=0.25, linewidth=0, zorder=1))
@@ -117,7 +119,9 @@ def _draw_paths(axes: Axes, flight: Flight) -> None:
 def _keys(flights: Sequence[Flight]) -> list[Line2D]:
     from legoswarm.show.draw import COLOURS, CROSS, INK
 
-    roles = [role for role in ("pursuer", "evader") if any(role in flight.about["roles"] for flight in flights)]
+    roles = [
+        role for role in ("agent", "pursuer", "evader") if any(role in flight.about["roles"] for flight in flights)
+    ]
     look: Any = {"linestyle": "", "markersize": 6}
     keys = [Line2D([], [], marker="o", color=COLOURS[role], label=role, **look) for role in [*roles, "obstacle"]]
     keys.append(Line2D([], [], marker="o", color=INK, markerfacecolor="white", label="start", **look))

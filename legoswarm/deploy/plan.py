@@ -1,20 +1,23 @@
-"""The parts of a mission: its plan, stages and clock, the condition of its drones, and its outcome."""
+"""The parts of a flight: its plan, stages and clock, what guard and commander tell each other, and its outcome."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Mapping
 from time import monotonic, sleep
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from legoswarm.configs import check_fields, option
 from legoswarm.deploy.link import Link
+from legoswarm.files import finite
 
 FAILURES = ("land", "hover", "motors_off", "none")
 POSES = ("given", "absolute")
+MOST_STEPS = 1_000_000
 
 
 class MissionError(ValueError):
@@ -34,12 +37,29 @@ class Stage(enum.Enum):
 
 
 class Status(enum.Enum):
-    """The condition of a drone during a mission."""
+    """The condition of a drone: the first three in flight, the others in the end."""
 
     OK = "ok"
     PAUSED = "paused"
-    FAILED = "failed"
-    LANDED = "landed"
+    FAILED = "failed"  # not steered any more
+    LANDED = "landed"  # it was seen to come down by itself
+    FELL = "fell"  # its motors stopped in the air, or it turned over
+    LOCKED = "locked"  # its supervisor has locked it: an emergency stop, or the firmware's watchdog
+    UNKNOWN = "unknown"  # nobody knows
+
+
+@dataclasses.dataclass(frozen=True)
+class Robot:
+    """A drone by its address, for a guard in a process of its own."""
+
+    name: str
+    uri: str
+    role: str
+    start: tuple[float, float, float]  # m
+    full: float | None = None  # V; see Drone
+    critical: float | None = None  # V
+    height: float | None = None  # m
+    parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -50,6 +70,9 @@ class Drone:
     role: str
     start: tuple[float, float, float]  # m
     full: float | None = None  # V, if it needs another battery before take-off than the plan says
+    critical: float | None = None  # V, if it is to land at another voltage than the plan says
+    height: float | None = None  # m, if it flies at another height than the plan says for its role
+    parameters: Mapping[str, float] = dataclasses.field(default_factory=dict)  # of the firmware, set before take-off
 
     @property
     def name(self) -> str:
@@ -74,6 +97,7 @@ class Plan:
     take_off_seconds: float = option(2.5, "take-off, s", above=0)
     settle_seconds: float = option(2.0, "hovering before the run, s", above=0)
     land_seconds: float = option(3.0, "landing, s", above=0)
+    stall_seconds: float = option(1.0, "everybody lands when the policy says nothing for so long, s", above=0)
     connect_seconds: float = option(10.0, "time limit for connecting to a drone, s", above=0)
     battery_full: float = option(3.8, "battery needed before take-off, V", above=0)
     battery_low: float = option(3.5, "a drone lands when its battery stays lower in flight, V", above=0)
@@ -85,6 +109,12 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.horizon > MOST_STEPS:
+            raise ValueError(f"a horizon has at most {MOST_STEPS:,} steps, not {self.horizon}")
+
+    def height(self, role: str) -> float:
+        """Return the height at which drones of a role fly, m."""
+        return self.evader_height if role == "evader" else self.pursuer_height
 
 
 @runtime_checkable
@@ -113,37 +143,90 @@ class WallClock:
 
 
 @dataclasses.dataclass(frozen=True)
-class Capture:
-    """A pursuer that came close enough to an evader."""
+class Report:
+    """What the guard tells the commander at every tick; m, m/s and s of the guard's clock."""
 
-    step: int
-    time: float  # s since the run began
-    pursuer: str
-    evader: str
+    time: float
+    stage: str
+    position: Float[np.ndarray, "drones 3"]
+    velocity: Float[np.ndarray, "drones 2"]
+    steered: Bool[np.ndarray, " drones"]  # who flies as the commander says
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {name: each.tolist() if isinstance(each, np.ndarray) else each for name, each in vars(self).items()}
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> Report:
+        """Read what `to_json` has written."""
+        arrays = {name: np.array(values[name], float) for name in ("position", "velocity")}
+        return Report(values["time"], values["stage"], **arrays, steered=np.array(values["steered"], bool))
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """What the commander tells the guard; the guard flies it as far as the safety rules allow."""
+
+    velocity: Float[np.ndarray, "drones 2"]  # m/s
+    height: Float[np.ndarray, " drones"] | None = None  # m, if others than the drones' own
+    done: bool = False  # the run is over: everybody lands
+    land: str | None = None  # why everybody is to land
+    stop: tuple[str, ...] = ()  # whose motors are to be stopped at once
+    fail: Mapping[int, str] = dataclasses.field(default_factory=dict)  # drones that are to fail, and how
+    notes: tuple[dict[str, Any], ...] = ()  # lines for the log, each with its `kind`
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON; what is not a number becomes null."""
+        return finite(vars(self))
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> Wish:
+        """Read what `to_json` has written."""
+        height = None if values["height"] is None else np.array(values["height"], float)
+        fail = {int(at): mode for at, mode in values["fail"].items()}
+        rest = {name: values[name] for name in ("done", "land")}
+        velocity = np.array(values["velocity"], float).reshape(-1, 2)
+        return Wish(velocity, height, **rest, stop=tuple(values["stop"]), fail=fail, notes=tuple(values["notes"]))
+
+
+@runtime_checkable
+class Commander(Protocol):
+    """Who says where drones fly: a policy in a task, or a few lines of one's own."""
+
+    def wish(self, report: Report) -> Wish | None:
+        """Return what is wanted now, or None if nothing new is. It counts in the stage `run`; before, it shows life."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The outcome of a mission. `track` has the positions at the beginning of each step and at the end, m."""
+    """How a flight ended, as the guard saw it."""
 
     reached: Stage  # the last stage before landing
     error: BaseException | None  # why it ended early
     statuses: dict[str, Status]
     failures: dict[str, str]  # why, of each drone that failed
-    captures: tuple[Capture, ...]  # the first tick of each
-    track: Float[np.ndarray, "steps drones 2"]
     intervals: dict[str, float]  # the longest one between two setpoints sent to each drone, s
+    links: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)  # worst latency and so on
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but the track, as JSON."""
+        """Return it as JSON."""
         return {
             "reached": self.reached.value,
             "error": None if self.error is None else in_words(self.error),
             "statuses": {name: status.value for name, status in self.statuses.items()},
             "failures": self.failures,
-            "captures": [dataclasses.asdict(capture) for capture in self.captures],
             "intervals": {name: round(seconds, 4) for name, seconds in self.intervals.items()},
+            "links": self.links,
         }
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> Outcome:
+        """Read what `to_json` has written; an error becomes one of a mission, with its words."""
+        error = None if values["error"] is None else MissionError(values["error"])
+        statuses = {name: Status(status) for name, status in values["statuses"].items()}
+        rest = {name: values[name] for name in ("failures", "intervals", "links")}
+        return Outcome(Stage(values["reached"]), error, statuses, **rest)
 
 
 def in_words(error: BaseException) -> str:

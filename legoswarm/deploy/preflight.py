@@ -9,13 +9,26 @@ from jaxtyping import Float
 
 from legoswarm.deploy.link import Health
 from legoswarm.deploy.plan import Drone, MissionError, Plan
-from legoswarm.deploy.setting import Setting
+from legoswarm.deploy.safety import Obstacles, Rules
+from legoswarm.deploy.trust import Limits
 
 REQUIRED_PARAMETERS = {
     "stabilizer.controller": ("1", "the PID controller; others do not follow velocities"),
     "stabilizer.estimator": ("2", "the Kalman filter"),
 }
+FLOW = {"bcFlow", "bcFlow2"}
+ABSOLUTE = {"bcLighthouse4", "bcDWM1000", "bcLoco"}
 BROKEN = Health.TUMBLED | Health.LOCKED | Health.CRASHED
+
+
+def prepare_drone(drone: Drone, plan: Plan) -> None:
+    """Set the parameters that the drone's file asks for, and arm a drone that does not arm itself."""
+    for name, value in drone.parameters.items():
+        drone.link.set_parameter(name, value)
+    state = drone.link.state()
+    if state is not None and Health.CAN_BE_ARMED in state.health and Health.ARMED not in state.health:
+        drone.link.arm()
+        drone.link.wait(lambda: (now := drone.link.state()) is not None and Health.ARMED in now.health, 2.0)
 
 
 def check_drone(drone: Drone, plan: Plan) -> None:
@@ -33,6 +46,27 @@ def check_drone(drone: Drone, plan: Plan) -> None:
         raise MissionError(f"the battery of {drone.name} has {state.battery:.2f} V, {full:g} V are needed")
 
 
+def check_decks(drone: Drone, plan: Plan, captured: bool) -> list[str]:
+    """Refuse a drone that has nothing to know its position by; return the names of its decks."""
+    decks = drone.link.decks()
+    needed = FLOW if plan.poses == "given" else ABSOLUTE
+    if not captured and not needed & set(decks):
+        raise MissionError(
+            f"{drone.name} needs a deck to know its position by with --poses {plan.poses}:"
+            f" {' or '.join(sorted(needed))}; it has {', '.join(decks) or 'none'}"
+        )
+    return decks
+
+
+def check_link(drone: Drone, limits: Limits) -> None:
+    """Refuse a drone whose link is too slow, or whose estimator is not sure where it is."""
+    trip, state = drone.link.quality().latency, drone.link.state()
+    if trip is not None and trip > limits.round_trip:
+        raise MissionError(f"a round trip to {drone.name} takes {trip:.2f} s, more than {limits.round_trip:g} s")
+    if state is not None and state.variance > limits.variance:
+        raise MissionError(f"{drone.name} is not sure where it is (variance {state.variance:.2g} m^2)")
+
+
 def check_at_start(drones: Sequence[Drone], position: Float[np.ndarray, "drones 3"], near: float) -> None:
     """Refuse drones that are not where they should stand."""
     for drone, place in zip(drones, position, strict=True):
@@ -41,13 +75,16 @@ def check_at_start(drones: Sequence[Drone], position: Float[np.ndarray, "drones 
             raise MissionError(f"{drone.name} is {away:.2f} m away from where it should stand")
 
 
-def check_places(names: Sequence[str], position: Float[np.ndarray, "drones 3"], setting: Setting) -> None:
+def check_places(
+    names: Sequence[str], position: Float[np.ndarray, "drones 3"], rules: Rules, obstacles: Obstacles
+) -> None:
     """Refuse places from which the safety rules cannot be kept."""
-    rules, obstacles = setting.rules, setting.obstacles
     for at, name in enumerate(names):
         place = position[at, :2]
         if not (np.abs(place) <= rules.soft_fence).all():
             raise MissionError(f"{name} stands outside the fence, which is {rules.soft_fence:g} m from the centre")
+        if not -0.5 <= position[at, 2] <= rules.floor + 0.3:
+            raise MissionError(f"{name} stands at a height of {position[at, 2]:g} m, not on the ground")
         if (np.linalg.norm(obstacles.centre - place, axis=-1) - obstacles.radius < rules.clearance).any():
             raise MissionError(f"{name} stands closer than {rules.clearance:g} m to an obstacle")
         for other in range(at):

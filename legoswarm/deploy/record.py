@@ -145,6 +145,7 @@ _UFUNCS = {
     np.maximum: "Max",
     np.minimum: "Min",
     np.exp: "Exp",
+    np.tanh: "Tanh",
     np.sqrt: "Sqrt",
     np.absolute: "Abs",
     np.greater: "Greater",

@@ -7,7 +7,9 @@ Every tick, each drone wants a velocity. The filter gives the nearest velocities
 - obstacles: the velocity towards a physical obstacle is at most `gain` times the distance to its keep-out circle;
 - separation: for two drones in one layer, the velocities towards each other add up to at most `gain` times what
   their distance exceeds `separation` by. A drone that nobody steers counts as one that stands still, and keeps
-  others away in both layers;
+  others away in both layers. A `wild` one, which cannot be trusted to stay where it is, keeps others away at any
+  height, by `berth`;
+- height: at least `floor`, and at most `ceiling` less the inset;
 - downwash: two drones in different layers, laterally closer than `pause`: the lower one is paused, and the upper one
   does not come closer. After `hold` seconds the lower one is sent away; after `patience` seconds the pause is over
   and both may fly again, but only apart. It is over, too, as soon as they are farther apart than `resume`.
@@ -35,6 +37,7 @@ Square: TypeAlias = Float[np.ndarray, "*scenes drones drones"]
 Directions: TypeAlias = Float[np.ndarray, "*scenes drones others 2"]
 Reasons: TypeAlias = Int[np.ndarray, "*scenes drones"]
 CYCLES = 6  # of the projection
+BODY = 0.07  # m, radius of a Crazyflie with its propellers
 
 
 class Reason(enum.IntFlag):
@@ -50,7 +53,8 @@ class Reason(enum.IntFlag):
     OVER = enum.auto()  # must not come closer above a drone that is paused
     STALE = enum.auto()  # its position is too old
     NOT_A_NUMBER = enum.auto()  # what it should do is not a number
-    OUTSIDE = enum.auto()  # beyond the hard fence: it must land
+    OUTSIDE = enum.auto()  # beyond the hard fence or the ceiling: it must land
+    CEILING = enum.auto()  # higher or lower than allowed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +69,12 @@ class Rules:
         2.1, "half the side of the square that no drone may leave, m; beyond it a drone lands", above=0
     )
     inset: float = option(0.3, "how far inside the fence drones are held back, m", above=0)
+    ceiling: float = option(2.0, "the height that no drone may exceed, m; beyond it a drone lands", above=0)
+    floor: float = option(0.2, "the height below which nobody is sent in flight, m", above=0)
+    runaway: float = option(0.3, "so far beyond fence or ceiling a drone's motors are stopped, m", above=0)
+    berth: float = option(0.8, "kept from a drone that does not do what it is told, m", above=0)
     separation: float = option(0.35, "between two drones of one layer, m", above=0)
-    clearance: float = option(0.15, "between a drone's centre and the surface of an obstacle, m", above=0)
+    clearance: float = option(0.2, "between a drone's centre and the surface of an obstacle, m", above=0)
     layer: float = option(0.3, "drones whose heights differ by less are in one layer, m", above=0)
     pause: float = option(0.3, "lateral distance at which the lower of two drones is paused, m", above=0)
     resume: float = option(0.4, "lateral distance at which it may go on, m", above=0)
@@ -82,11 +90,23 @@ class Rules:
             raise ValueError("the gain of the safety rules must not exceed acceleration / speed")
         if not self.pause < self.resume or not self.hold <= self.patience or not self.inset < self.fence:
             raise ValueError("the safety rules need pause < resume, hold <= patience and inset < fence")
+        if not self.floor < self.soft_ceiling:
+            raise ValueError("the safety rules need floor < ceiling - inset")
 
     @property
     def soft_fence(self) -> float:
         """Return half the side of the square within which drones are held."""
         return self.fence - self.inset
+
+    @property
+    def soft_ceiling(self) -> float:
+        """Return the height below which drones are held."""
+        return self.ceiling - self.inset
+
+    def beyond(self, position: Float[np.ndarray, "*drones 3"], margin: float = 0.0) -> Bool[np.ndarray, "*drones"]:
+        """Return which drones are farther than a margin outside the fence or above the ceiling."""
+        aside = np.abs(position[..., :2]).max(-1)
+        return np.asarray((aside > self.fence + margin) | (position[..., 2] > self.ceiling + margin))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +126,7 @@ class Sighting:
     age: Float[np.ndarray, "*scenes drones"]  # of the position
     steered: Mask  # the filter's commands reach it; others are in the way
     flying: Mask  # off the ground; what stands there is in nobody's way
+    wild: Mask | None = None  # of those that are not steered: may go anywhere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +171,7 @@ def apply_rules(
         (over, Reason.OVER),
         (_length(goal) > rules.speed + 1e-9, Reason.SPEED),
         (_length(calm - last.velocity) > step + 1e-9, Reason.ACCELERATION),
-        (np.abs(sighting.position[..., :2]).max(-1) > rules.fence, Reason.OUTSIDE),
+        (rules.beyond(sighting.position), Reason.OUTSIDE),
     )
     reasons = pressed + sum(mask * int(reason) for mask, reason in causes)
     velocity = np.where(steered[..., None], velocity, 0.0)
@@ -214,8 +235,11 @@ class Bounds:
         both = steered[..., :, None] & steered[..., None, :]
         drop = np.abs(height[..., :, None] - height[..., None, :])
         near = flying[..., :, None] & flying[..., None, :] & (drop < np.where(both, rules.layer, rules.wake))
-        near &= ~np.eye(place.shape[-2], dtype=bool)
-        together = np.where(near, rules.gain * (around[1] - rules.separation), np.inf)
+        wild = np.zeros_like(steered) if sighting.wild is None else sighting.wild
+        beware = (wild[..., :, None] | wild[..., None, :]) & flying[..., :, None] & flying[..., None, :]
+        near = (near | beware) & ~np.eye(place.shape[-2], dtype=bool)
+        distance = np.where(beware, rules.berth, rules.separation)
+        together = np.where(near, rules.gain * (around[1] - distance), np.inf)
         alone = np.where(both, np.maximum(together, 0.0), together)
         towards, distance = _direction(obstacles.centre[..., None, :, :] - place[..., :, None, :])
         gap = distance - obstacles.radius[..., None, :] - rules.clearance

@@ -1,4 +1,4 @@
-"""The paper's experiment in a lab: two pursuers, an evader, two obstacles, and how a policy flies there.
+"""A task in a lab, and how a policy flies there: Tag as in the paper's experiment, or Spread over landmarks.
 
 A policy knows Tag: an arena of about [-1, 1]^2 and steps of 0.1 s. In the lab one unit is `scale` metres and one
 second of the task takes `stretch` seconds, so a speed v of the task is flown with v scale / stretch. With the defaults,
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -21,11 +22,14 @@ from jaxtyping import Float
 from legoswarm.configs import check_fields, option
 from legoswarm.deploy.plan import Plan
 from legoswarm.deploy.safety import Mask, Obstacles, Plane, Rules
+from legoswarm.deploy.trust import Limits
+from legoswarm.files import FileError, read_text
 from legoswarm.tasks.worlds.chase import EVADER_RADIUS, PURSUER_RADIUS, chase_bodies, occluded
 from legoswarm.tasks.worlds.particles import DT, Bodies, advance
 from legoswarm.tasks.worlds.protocol import find_protocol
 
 ROLES = ("pursuer", "evader")
+AGENT_RADIUS, AGENT_ACCELERATION = 0.15, 5.0  # of Spread
 ANCHOR, CORRECTION = 0.15, 2.0  # m, 1/s: how far drones may be from virtual ones, and how fast they come back
 
 
@@ -47,7 +51,10 @@ class Pilot(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Tag in a lab: who flies, where obstacles stand, how large and how fast everything is, and by which rules."""
+    """A task in a lab: who flies, where things stand, how large and how fast everything is, and by which rules.
+
+    Drones are pursuers and evaders (Tag), or agents that cover `landmarks` (Spread).
+    """
 
     roles: tuple[str, ...] = ("pursuer", "pursuer", "evader")  # of the drones; pursuers come first
     obstacle_radius: float = option(0.05, "physical radius of obstacles, m; the paper's, less than in training")
@@ -56,12 +63,22 @@ class Setting:
     protocol: str = "paper"
     rules: Rules = dataclasses.field(default_factory=Rules)
     plan: Plan = dataclasses.field(default_factory=Plan)
+    limits: Limits = dataclasses.field(default_factory=Limits)
     centres: Float[np.ndarray, "obstacles 2"] = dataclasses.field(default_factory=lambda: np.zeros((0, 2)))  # m
+    landmarks: Float[np.ndarray, "landmarks 2"] = dataclasses.field(default_factory=lambda: np.zeros((0, 2)))  # m
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if set(self.roles) != set(ROLES) or list(self.roles) != sorted(self.roles, key=ROLES.index):
+        if self.spreads:
+            if not len(self.landmarks) or not (np.abs(self.landmarks) <= self.rules.soft_fence).all():
+                raise ValueError(f"Spread needs landmarks within {self.rules.soft_fence:g} m of the room's centre")
+        elif set(self.roles) != set(ROLES) or list(self.roles) != sorted(self.roles, key=ROLES.index):
             raise ValueError("a chase needs at least one pursuer and one evader, pursuers first")
+
+    @property
+    def spreads(self) -> bool:
+        """Return whether the task is Spread."""
+        return set(self.roles) == {"agent"}
 
     def among(self, centres: Float[np.ndarray, "obstacles 2"]) -> Setting:
         """Return the same setting with obstacles at these places, m."""
@@ -85,6 +102,9 @@ class Setting:
     @property
     def bodies(self) -> Bodies:
         """Return drones and obstacles as bodies of the task, in its units."""
+        if self.spreads:  # no faster than the rules allow: drones would only lag behind
+            count, fastest = len(self.roles), self.rules.speed * self.stretch / self.scale
+            return Bodies((AGENT_RADIUS,) * count, (AGENT_ACCELERATION,) * count, (fastest,) * count, solid=count)
         evaders, radius = len(self.roles) - self.pursuers, find_protocol(self.protocol).obstacle_radius
         return chase_bodies(self.pursuers, evaders, len(self.centres), radius)
 
@@ -95,7 +115,10 @@ class Setting:
 
     @property
     def capture_distance(self) -> float:
-        """Return the lateral distance of a capture, m: touching in the task, but not closer than a pause."""
+        """Return the lateral distance of a capture, m: touching in the task, but not closer than a pause.
+
+        Agents of Spread are that close to a landmark that they cover.
+        """
         return max((PURSUER_RADIUS + EVADER_RADIUS) * self.scale, self.rules.pause)
 
     def act(self, policy: Pilot, position: Plane, velocity: Plane, present: Mask) -> Plane:
@@ -104,14 +127,15 @@ class Setting:
         Line of sight is the task's: obstacles count with the radius of training. Obstacles are always seen.
         """
         centre = "centre" in policy.roles  # trained with the arena's centre as an entity
-        seen = np.flatnonzero(present)
-        places = np.concatenate([position[seen], self.centres, np.zeros((int(centre), 2))]) / self.scale
+        seen, others = np.flatnonzero(present), self.landmarks if self.spreads else self.centres
+        places = np.concatenate([position[seen], others, np.zeros((int(centre), 2))]) / self.scale
         velocities = np.zeros_like(places)
         velocities[: len(seen)] = velocity[seen] * self.stretch / self.scale
-        roles = [self.roles[at] for at in seen] + ["obstacle"] * len(self.centres) + ["centre"] * centre
+        kind = "landmark" if self.spreads else "obstacle"
+        roles = [self.roles[at] for at in seen] + [kind] * len(others) + ["centre"] * centre
         visible = np.ones((len(seen), len(places)), bool)
         radius = find_protocol(self.protocol).obstacle_radius
-        if len(self.centres):
+        if len(self.centres) and not self.spreads:
             there = np.ones(len(self.centres), bool)
             visible[:, : len(seen)] = ~occluded(places[: len(seen)], self.centres / self.scale, there, radius)
         actions = np.zeros_like(position)
@@ -120,9 +144,10 @@ class Setting:
 
     def step(self, position: Plane, velocity: Plane, action: Plane, free: Mask, present: Mask) -> tuple[Plane, Plane]:
         """Take one step of the task from these places (m, m/s); who is not free stays there, and pushes others."""
-        places = np.concatenate([position, self.centres]) / self.scale
-        speeds = np.concatenate([velocity * self.stretch / self.scale, np.zeros_like(self.centres)])
-        exists = np.concatenate([present, np.ones(len(self.centres), bool)])
+        poles = self.centres[:0] if self.spreads else self.centres
+        places = np.concatenate([position, poles]) / self.scale
+        speeds = np.concatenate([velocity * self.stretch / self.scale, np.zeros_like(poles)])
+        exists = np.concatenate([present, np.ones(len(poles), bool)])
         first = find_protocol(self.protocol).velocity_first
         places, speeds = advance(places, speeds, exists, action, self.bodies, velocity_first=first)
         drones = len(position)
@@ -176,7 +201,7 @@ def draw_start(setting: Setting, rng: np.random.Generator) -> Plane:
     """Draw places of drones as the task does, m, but with the distances that a mission asks for."""
     rules, radii = setting.rules, setting.scale * np.array(setting.bodies.radius)
     count = len(setting.roles)
-    touch = radii[:count, None] + radii[None, count:]  # in the task
+    touch = 0.0 if setting.spreads else radii[:count, None] + radii[None, count:]  # in the task
     clear = np.maximum(touch, setting.obstacle_radius + rules.clearance) + 0.05
     for _ in range(10_000):
         drones = setting.scale * rng.uniform(-1, 1, (count, 2))
@@ -186,3 +211,15 @@ def draw_start(setting: Setting, rng: np.random.Generator) -> Plane:
         if (gaps > rules.separation + 0.05).all() and (away > clear).all() and inside.all():
             return drones
     raise ValueError("there is no room for so many drones and obstacles")
+
+
+def read_landmarks(path: Path) -> Float[np.ndarray, "landmarks 2"]:
+    """Read the x and y of a landmark, m, from each line of a file."""
+    rows = [line.replace(",", " ").split() for line in read_text(path).splitlines() if line.strip()]
+    try:
+        places = np.array([[float(x), float(y)] for x, y in rows], float).reshape(-1, 2)
+    except ValueError:
+        places = np.full((1, 2), np.nan)
+    if not len(places) or not np.isfinite(places).all():
+        raise FileError(f"{path} does not have two numbers, x and y in metres, in each line")
+    return places

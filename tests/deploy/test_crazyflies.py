@@ -1,5 +1,7 @@
 """crazyflies.yaml: Crazyswarm2's format, and clear words about damaged files."""
 
+import os
+
 import pytest
 
 from legoswarm.deploy.crazyflies import Crazyflie, read_crazyflies
@@ -45,6 +47,11 @@ all:
   reference_frame: "world"
 """
 
+# A billion keys, were they all merged.
+MERGE_BOMB = "fileversion: 3\na0: &a0 {x: 1}\n" + "".join(
+    f"a{at + 1}: &a{at + 1} {{<<: [{', '.join([f'*a{at}'] * 10)}], x{at}: 1}}\n" for at in range(9)
+)
+
 
 def written(tmp_path, text):
     path = tmp_path / "crazyflies.yaml"
@@ -53,9 +60,10 @@ def written(tmp_path, text):
 
 
 def test_robot_before_type_before_all(tmp_path):
+    firmware = {"stabilizer.estimator": 2.0, "stabilizer.controller": 2.0}
     assert read_crazyflies(written(tmp_path, WHOLE.replace("cf21_mocap_deck", "cf21"))) == [
-        Crazyflie("cf231", "radio://0/80/2M/E7E7E7E7E7", (0.0, 0.5, 0.0), 3.8, 3.6),
-        Crazyflie("cf6", "udp://127.0.0.1:19850", (1.0, -0.5, 0.0), 3.5, 3.4),
+        Crazyflie("cf231", "radio://0/80/2M/E7E7E7E7E7", (0.0, 0.5, 0.0), 3.8, 3.6, firmware),
+        Crazyflie("cf6", "udp://127.0.0.1:19850", (1.0, -0.5, 0.0), 3.5, 3.4, firmware),
     ]
 
 
@@ -75,11 +83,23 @@ def test_what_is_not_needed_may_be_left_out(tmp_path):
         ("[0.0, 0.5, 0.0]", "[0.0, 0.5]", "cf231 needs an initial_position"),
         ("[0.0, 0.5, 0.0]", "[0.0, .nan, 0.0]", "cf231 needs an initial_position"),
         ("[0.0, 0.5, 0.0]", "somewhere", "cf231 needs an initial_position"),
+        ("[0.0, 0.5, 0.0]", f"[0.0, 1{400 * '0'}, 0.0]", "cf231 needs an initial_position"),
         ("    uri: radio://0/80/2M/E7E7E7E7E7\n", "", "cf231 needs a uri"),
         ("uri: radio://0/80/2M/E7E7E7E7E7", "uri: 80", "cf231 needs a uri"),
         ("radio://0/80/2M/E7E7E7E7E7", "udp://127.0.0.1:19850", "two robots the same uri"),
         ("voltage_critical: 3.6", "voltage_critical: low", "voltage_critical of robot cf231 is not a number"),
         ("    battery:\n      voltage_critical: 3.6", "    battery: 3.6", "battery is not a mapping"),
+        ("  cf6:", "  cf231:", "has the key cf231 twice"),
+        ("estimator: 2", "estimator: kalman", "stabilizer.estimator of robot cf231 is not a number"),
+        (
+            "tracking:",
+            "enabled: true\n      tracking:",
+            "flies by motion capture, so say where",
+        ),
+        ("    enabled: false\n  firm", "    enabled: true\n    custom_topics: {a: 1}\n  firm", "custom_topics"),
+        ("big_quad: false", "big_quad: &x 1\n    small: *x", "uses YAML aliases"),
+        ("fileversion: 3", MERGE_BOMB, "uses YAML aliases"),
+        ("fileversion: 3", "fileversion: " + "[" * 20_000, "more than 100 brackets"),
     ],
 )
 def test_damaged_files(tmp_path, old, new, sentence):
@@ -107,8 +127,11 @@ def test_files_of_another_shape(tmp_path, text, sentence):
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(FileError, match="does not exist"):
         read_crazyflies(tmp_path / "none.yaml")
-    with pytest.raises(FileError, match="cannot be read"):
+    with pytest.raises(FileError, match="is not a plain file"):
         read_crazyflies(tmp_path)
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FileError, match="not valid YAML"):
+    with pytest.raises(FileError, match="not text in UTF-8"):
         read_crazyflies(tmp_path / "bytes.yaml")
+    os.mkfifo(tmp_path / "pipe.yaml")  # nobody ever writes into it
+    with pytest.raises(FileError, match="is not a plain file"):
+        read_crazyflies(tmp_path / "pipe.yaml")

@@ -12,6 +12,7 @@ from simulated import EMERGENCY_STOP, NOTIFY_STOP, RPYT_ZERO, STOP, World, hover
 from legoswarm.deploy.link import Health
 from legoswarm.deploy.sitl.drone import Faults
 
+pytestmark = pytest.mark.usefixtures("unchecked")
 VELOCITY_WORLD = struct.pack("<BBffff", 0x7C, 8, 0.3, 0.0, 0.0, 0.0)
 
 

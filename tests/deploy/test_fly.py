@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from flights import STARTS, Chaser
 from PIL import Image
 from saved import save_small
+from test_crazyflies import MERGE_BOMB
 from test_link import Metronome
 
 from legoswarm.cli import main
@@ -24,6 +26,7 @@ from legoswarm.deploy.sitl.process import EndpointProcess
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 
+pytestmark = pytest.mark.usefixtures("unchecked")
 QUICK = ["--take-off-seconds", "1", "--settle-seconds", "0.2", "--land-seconds", "1", "--rate", "25"]
 
 
@@ -75,10 +78,36 @@ def test_a_dry_run_writes_logs_pictures_and_a_summary(policy, tmp_path, capsys):
     assert sorted(os.listdir("again")) == ["trial-1.gif", "trial-2.gif", "trials.png"]
 
 
+# Files that nobody ever writes into, or that have no end.
+NEVER_ENDING = [
+    [*words, name]
+    for name in ("pipe", "/dev/zero")
+    for words in ([], ["--replay"], ["--dry-run", "--landmarks"], ["--dry-run", "--policy"])
+    if words[1:] != ["--policy"] or name == "pipe"
+]
+
+
+@pytest.fixture(scope="module")
+def cabinet(policy, tmp_path_factory):
+    """A folder of files that cannot be flown."""
+    folder = tmp_path_factory.mktemp("cabinet")
+    damaged = shutil.copytree(policy, folder / "damaged")
+    (damaged / "policy.safetensors").write_bytes((damaged / "policy.safetensors").read_bytes()[:-100])
+    save_small(folder / "spread", Spread())
+    robot = "{uri: radio://0/80/2M/E7E7E7E701, initial_position: [0, 0, 0]}"
+    (folder / "three.yaml").write_text(f"fileversion: 3\nrobots: {{cf1: {robot}}}\n")
+    (folder / "bomb.yaml").write_text(MERGE_BOMB)
+    (folder / "far.txt").write_text("0 0\n3, 0\n")
+    shutil.copy(damaged / "policy.json", folder / "pipe.json")
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         ([], "name a crazyflies.yaml, or choose one of"),
+        (["--dry-run", "--horizon", 2**70], "a horizon has at most 1,000,000 steps"),
         (["--dry-run", "--failure", "explode"], "failure must be land, hover, motors_off or none"),
         (["--dry-run", "--policy", "nowhere"], "nowhere does not exist"),
         (["--dry-run", "--policy", "damaged"], "is damaged"),
@@ -97,21 +126,37 @@ def test_a_dry_run_writes_logs_pictures_and_a_summary(policy, tmp_path, capsys):
         (["three.yaml"], "three.yaml has 1 robots that are enabled, but this needs 2 pursuers and 1 evaders"),
         (["three.yaml", "--trials", "2"], "real drones fly one trial at a time"),
         (["none.yaml"], "none.yaml does not exist"),
+        (["bomb.yaml"], "bomb.yaml uses YAML aliases"),
+        (["--dry-run", "--landmarks", "three.yaml"], "does not have two numbers, x and y in metres, in each line"),
+        (["--dry-run", "--landmarks", "far.txt"], "Spread needs landmarks within 1.8 m of the room's centre"),
+        *((words, "is not a plain file") for words in NEVER_ENDING),
     ],
 )
-def test_what_cannot_be_flown_is_refused_in_one_sentence(words, why, policy, tmp_path, capsys):
-    damaged = save_small(tmp_path / "damaged", Tag(pursuers=2, evaders=1, obstacles=2))
-    (damaged / "policy.safetensors").write_bytes((damaged / "policy.safetensors").read_bytes()[:-100])
-    save_small(tmp_path / "spread", Spread())
-    robot = "{uri: radio://0/80/2M/E7E7E7E701, initial_position: [0, 0, 0]}"
-    (tmp_path / "three.yaml").write_text(f"fileversion: 3\nrobots: {{cf1: {robot}}}\n")
+def test_what_cannot_be_flown_is_refused_in_one_sentence(words, why, policy, cabinet, monkeypatch, capsys):
+    monkeypatch.chdir(cabinet)
+    before = sorted(cabinet.rglob("*"))
     default = [] if "--policy" in words else ["--policy", policy]
     assert run(*words, *default) == 2
     error = capsys.readouterr().err
     assert error.startswith("legoswarm fly: ")
     assert error.count("\n") == 1
     assert why in error
-    assert not (tmp_path / "flights").exists()
+    assert sorted(cabinet.rglob("*")) == before
+
+
+def test_spread_covers_the_landmarks_of_a_file(tmp_path):
+    Path("places.txt").write_text("0.9 0.9\n\n-0.9, 0.6\n0 -1\n")
+    words = ["--policy", "zoo:spread", "--landmarks", "places.txt", "--dry-run", "--trials", 1, "--horizon", 16]
+    assert run(*words, "--failure", "none", *QUICK, "--out", "out") == 0
+    flight = read_flight(tmp_path / "out/trial-1.jsonl")
+    places = np.array([[0.9, 0.9], [-0.9, 0.6], [0, -1]])
+    np.testing.assert_array_equal(flight.about["landmarks"], places)
+    assert (flight.about["roles"], flight.about["obstacles"]) == (["agent"] * 3, [])
+    track = flight.position[flight.during("run")]
+    away = np.linalg.norm(track[:, :, None, :2] - places, axis=-1).min(1)  # from each landmark to the nearest drone
+    assert away[-1].max() < 0.3 < away[0].max()
+    assert set(flight.end["statuses"].values()) == {"landed"}
+    assert (tmp_path / "out/trials.png").exists()
 
 
 @pytest.mark.slow
@@ -121,7 +166,7 @@ def test_the_papers_experiment_through_the_real_cflib(policy, tmp_path):
     with Metronome() as metronome:
         assert run(*words, *QUICK, "--out", "out") == 0
     (trial,) = json.loads((tmp_path / "out/summary.json").read_text())["trials"]
-    assert set(trial["statuses"].values()) == {"landed"}
+    assert trial["statuses"] == {"cf1": "fell", "cf2": "landed", "cf3": "landed"}
     fallen, *others = trial["simulated"].values()
     assert [cut["cause"] for cut in fallen["cut_offs"]] == ["stop setpoint"]
     for drone in others:
@@ -140,21 +185,12 @@ def write_crazyflies(uris):
     Path("crazyflies.yaml").write_text("\n".join(["fileversion: 3", "robots:", *lines]))
 
 
-@pytest.mark.parametrize(
-    ("fault", "why"),
-    [
-        ({"controller": 2}, "cf2 has stabilizer.controller 2, but this needs 1"),
-        ({"battery": 3.6}, "the battery of cf2 has 3.60 V, 3.8 V are needed"),
-        ({"tumble": True}, "cf2 says that it cannot fly"),
-        ({"hang": True}, "cf2 cannot be reached at udp://"),
-    ],
-    ids=["controller", "battery", "tumbled", "hang"],
-)
-def test_drones_that_are_not_fit_are_refused_in_one_sentence(fault, why, policy, tmp_path, capsys):
+def test_drones_that_are_not_fit_are_refused_in_one_sentence(policy, tmp_path, capsys):
+    why = "cf1 has stabilizer.controller 2, but this needs 1"
     with EndpointProcess([start[:2] for start in STARTS]) as drones:
         write_crazyflies(drones.uris)
-        drones.inject(1, **fault)
-        assert run("crazyflies.yaml", "--policy", policy, "--connect-seconds", 3, "--out", "out") == 2
+        drones.inject(0, controller=2)
+        assert run("crazyflies.yaml", "--policy", policy, "--out", "out") == 2
         assert all(drone["position"][2] == 0 and not drone["cut_offs"] for drone in drones.report())
     *_, last = capsys.readouterr().err.splitlines()
     assert last.startswith(f"legoswarm fly: {why}")

@@ -18,11 +18,12 @@ from legoswarm.deploy import cflib_link as link_module
 from legoswarm.deploy.cflib_link import CflibLink
 from legoswarm.deploy.link import Health, Link, LinkError
 from legoswarm.deploy.sitl import crtp
-from legoswarm.deploy.sitl.dongle import radio
+from legoswarm.deploy.sitl.dongle import ADDRESS, radio
 from legoswarm.deploy.sitl.endpoint import Endpoint
 from legoswarm.deploy.sitl.process import EndpointProcess
 
 PLACES = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+URIS = [ADDRESS.format(at) for at in range(3)]
 
 
 @pytest.fixture(autouse=True)
@@ -96,9 +97,7 @@ def height(link):
 
 
 def take_off(links, height_=0.5):
-    for link in links:
-        link.take_off(height_, 1.0)
-    wait_until(lambda: all(height(link) > 0.8 * height_ for link in links))
+    stream(links, [0.0, 0.0], height_, 0.5, lambda: all(height(link) > 0.8 * height_ for link in links))
 
 
 def land(links):
@@ -148,9 +147,8 @@ def test_a_flight_over_udp(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.1, 0.2])
-def test_a_flight_over_the_radio(loss, tmp_path):
-    with Endpoint(PLACES) as drones, radio(drones, loss) as uris, Metronome() as metronome, links_to(uris) as links:
+def test_a_flight_over_the_radio(tmp_path):
+    with EndpointProcess(PLACES) as drones, radio(drones.air), Metronome() as metronome, links_to(URIS) as links:
         assert links[2].parameter("stabilizer.estimator") == "2"
         take_off(links)
         stream(links, [0.0, 0.3], 0.5, 1.0)
@@ -160,41 +158,37 @@ def test_a_flight_over_the_radio(loss, tmp_path):
         for link in links:
             link.close()
         for report in drones.report():
-            assert report["largest_gap"] < (0.25 if loss else 0.1) + metronome.stall  # the firmware waits for 0.5 s
+            assert report["largest_gap"] < 0.1 + metronome.stall
             assert report["cut_offs"] == []
     assert len(list((tmp_path / "cache").rglob("*.json"))) == 2  # the tables of contents
 
 
-def test_a_drone_that_hears_nothing_locks_and_the_others_do_not_wait():
+def test_nobody_waits_for_a_drone_that_hears_and_says_nothing():
     with EndpointProcess(PLACES) as drones, Metronome() as metronome, links_to(drones.uris) as links:
         take_off(links)
-        stream(links, [0.1, 0.0], 0.5, 0.5)
         drones.inject(1, deaf=True, mute=True)
-        stream(links, [0.1, 0.0], 0.5, 2.4, lambda: drones.report()[1]["locked"])
+        stream(links, [0.1, 0.0], 0.5, 0.8, lambda: drones.report()[1]["events"])
         reports = drones.report()
-        (level, what), (lock, then) = reports[1]["events"]
-        assert (what, then) == ("level", "locked")
-        assert lock - level == pytest.approx(1.5, abs=0.05)
+        assert [what for _, what in reports[1]["events"]] == ["level"]
         for at in (0, 2):
             assert reports[at]["largest_gap"] < 0.1 + metronome.stall
             assert reports[at]["events"] == []
             assert time.monotonic() - links[at].state().received < 0.1 + metronome.stall
         # UDP notices nothing: only the age of the state tells.
         assert links[1].lost() is None
-        assert time.monotonic() - links[1].state().received > 2.0
+        assert time.monotonic() - links[1].state().received > 0.7
         with pytest.raises(LinkError, match="does not answer"):
             links[1].parameter("stabilizer.controller")
         land([links[0], links[2]])
 
 
 def test_a_radio_link_that_breaks_is_lost_and_the_others_do_not_wait():
-    with Endpoint(PLACES) as drones, radio(drones) as uris, Metronome() as metronome, links_to(uris) as links:
+    with EndpointProcess(PLACES) as drones, radio(drones.air), Metronome() as metronome, links_to(URIS) as links:
         take_off(links)
-        stream(links, [0.0, 0.0], 0.5, 0.5)
         drones.inject(1, mute=True)
-        said = stream(links, [0.0, 0.0], 0.5, 2.0, lambda: drones.report()[1]["locked"])
+        said = stream(links, [0.0, 0.0], 0.5, 0.5, lambda: links[1].lost() is not None)
         assert said < 0.05 + metronome.stall
-        assert links[1].lost() == "Too many packets lost"
+        assert links[1].lost() in ("Too many packets lost", "RadioDriver: Could not send packet to copter")
         reports = drones.report()
         for at in (0, 2):
             assert reports[at]["largest_gap"] < 0.1 + metronome.stall
@@ -215,7 +209,7 @@ def test_a_handshake_that_hangs_has_a_time_limit():
         with pytest.raises(LinkError, match="opened before"):
             link.open(0.5)
         with pytest.raises(LinkError, match="not connected"):
-            link.take_off(0.5, 1.0)
+            link.arm()
         link.close()
 
 
@@ -235,9 +229,9 @@ def test_the_radio_brings_every_packet_once_and_in_order():
     from cflib.crtp.crtpstack import CRTPPacket
     from cflib.crtp.radiodriver import RadioDriver
 
-    with Endpoint(PLACES[:1]) as drones, radio(drones, loss=0.4, seed=1) as uris:
+    with Endpoint(PLACES[:1], loss=0.4, seed=1) as drones, radio(drones.air):
         driver = RadioDriver()
-        driver.connect(uris[0], None, None)
+        driver.connect(URIS[0], None, None)
         try:
             for at in range(100):
                 assert driver.send_packet(CRTPPacket(0xFC, [at]))
@@ -264,12 +258,12 @@ def test_the_radio_brings_every_packet_once_and_in_order():
 def test_nobody_there(uri, why):
     link = CflibLink("cf1", uri)
     with pytest.raises(LinkError, match=why):
-        link.open(1.0)
+        link.open(0.5)
     link.close()
 
 
 def test_a_drone_out_of_radio_range():
-    with Endpoint(PLACES[:1]) as drones, radio(drones):
+    with Endpoint(PLACES[:1]) as drones, radio(drones.air):
         link = CflibLink("cf9", "radio://0/80/2M/E7E7E7E709")
         with pytest.raises(LinkError, match="Too many packets lost"):
             link.open(10.0)
@@ -283,7 +277,7 @@ def test_motors_off_is_for_one_drone_only():
         links[1].motors_off()
         links[1].hover(np.zeros(2), 0.5)  # nothing happens
         links[1].land(1.0)  # nothing happens: it would start the motors again
-        stream([links[0], links[2]], [0.0, 0.0], 0.5, 1.5)
+        stream([links[0], links[2]], [0.0, 0.0], 0.5, 0.6, lambda: drones.report()[1]["position"][2] == 0)
         reports = drones.report()
         assert [cut["cause"] for cut in reports[1]["cut_offs"]] == ["stop setpoint"]
         assert reports[1]["cut_offs"][0]["height"] > 0.3
@@ -325,7 +319,7 @@ def test_setpoints_are_finite():
 def test_a_broken_callback_shows_as_a_lost_link(monkeypatch):
     with Endpoint(PLACES[:1]) as drones:
         link = CflibLink("cf1", drones.uris[0])
-        monkeypatch.setattr(link, "_hear", lambda values: 1 / 0)
+        monkeypatch.setattr(link, "_hear", lambda values, when: 1 / 0)
         with pytest.raises(LinkError, match="ZeroDivisionError: division by zero"):
             link.open(5.0)
 
@@ -385,10 +379,9 @@ import numpy as np
 from legoswarm.deploy.cflib_link import CflibLink
 link = CflibLink("cf1", sys.argv[1])
 link.open(10.0)
-link.take_off(0.5, 0.5)
-time.sleep(1.0)
-link.hover(np.zeros(2), 0.5)
-time.sleep(0.3)
+for _ in range(25):
+    link.hover(np.zeros(2), 0.5)
+    time.sleep(0.02)
 assert "jax" not in sys.modules
 raise RuntimeError("the mission has a bug")
 """
@@ -420,6 +413,8 @@ def test_cflib_finds_the_drones(monkeypatch):
         found = set()
         for _ in range(5):  # cflib waits 0.1 s for each: too short for a busy machine now and then
             found |= {uri for uri, _ in udpdriver.UdpDriver().scan_interface()}
+            if len(found) == 10:
+                break
         assert sorted(found) == drones.uris == [f"udp://127.0.0.1:{port + at}" for at in range(10)]
         with pytest.raises(ValueError, match=f"{port} is not free"):
             Endpoint(PLACES, port=port)

@@ -8,6 +8,7 @@ import pytest
 from legoswarm.deploy.safety import Obstacles, Reason, Rules, Sighting, Verdict, apply_rules
 from legoswarm.deploy.sitl.plants import Mode, PointMass
 
+pytestmark = pytest.mark.usefixtures("unchecked")
 RULES = Rules()
 TICK = 0.02
 LOW, HIGH = 0.6, 1.2  # m, the layers

@@ -5,12 +5,14 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import legoswarm
 
 # Modules of `deploy` that import JAX inside of functions, and why.
 EXCEPTIONS = {
     "legoswarm.deploy.export": "compares ONNX files with what JAX computes",
+    "legoswarm.deploy.page": "asks the task for the constants of its world",
     "legoswarm.deploy.sitl.crazyflow": "Crazyflow is written in JAX",
 }
 
@@ -54,7 +56,7 @@ ACTING = """
 import numpy as np
 from legoswarm.deploy.runtime import load_runtime
 
-positions = np.arange(10.0).reshape(5, 2) % 3
+positions = np.random.default_rng(0).uniform(-1, 1, (5, 2))
 roles = ["pursuer", "obstacle", "evader", "pursuer", "pursuer"]
 print(json.dumps(load_runtime("zoo:tag").act(positions, 0 * positions, roles).tolist()))
 """
@@ -71,30 +73,36 @@ print(json.dumps(outcome.reached.value))
 """
 
 
-def without_jax(program, *arguments):
-    """What a program prints in a process that cannot import JAX, and has not tried to when it ends."""
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory):
+    return tmp_path_factory.mktemp("flights")
+
+
+@pytest.fixture(scope="module")
+def said(flights):
+    """What all three programs print in a process that cannot import JAX, and has not tried to when it ends."""
     clean = 'assert not {name.split(".")[0] for name in sys.modules} & {"jax", "jaxlib", "equinox"}'
-    words = [sys.executable, "-c", NO_JAX + program + clean, *map(str, arguments)]
-    done = subprocess.run(words, capture_output=True, text=True)
+    program = "\n".join([NO_JAX, ACTING, FLYING, IMPORTS, clean])
+    done = subprocess.run([sys.executable, "-c", program, str(flights)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_no_module_needs_jax_but_those_that_say_why():
-    names, needing = without_jax(IMPORTS)
+def test_no_module_needs_jax_but_those_that_say_why(said):
+    names, needing = said[2]
     assert {"legoswarm.deploy.runtime", "legoswarm.deploy.sitl.endpoint", *EXCEPTIONS} <= set(names)
     assert set(needing) == set(EXCEPTIONS)
 
 
-def test_a_policy_acts_as_with_jax():
-    positions = np.arange(10.0).reshape(5, 2) % 3
+def test_a_policy_acts_as_with_jax(said):
+    positions = np.random.default_rng(0).uniform(-1, 1, (5, 2))
     roles = ["pursuer", "obstacle", "evader", "pursuer", "pursuer"]
     expected = legoswarm.load("zoo:tag").act(positions, 0 * positions, roles)
-    np.testing.assert_allclose(without_jax(ACTING), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(said[0], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_dry_run_flies_and_says_where(tmp_path):
-    assert without_jax(FLYING, tmp_path) == "run"
-    hardware = json.loads((tmp_path / "summary.json").read_text())["hardware"]
+def test_a_dry_run_flies_and_says_where(said, flights):
+    assert said[1] == "run"
+    hardware = json.loads((flights / "summary.json").read_text())["hardware"]
     assert hardware["device"] == "cpu"
     assert hardware["cpu"]

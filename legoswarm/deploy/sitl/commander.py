@@ -94,6 +94,12 @@ class Commander:
         self._streaming = False  # the host's setpoints come first
         self._levelled = False
         self._plan: _Path | None = None
+        self._landed = False
+
+    @property
+    def rests(self) -> bool:
+        """Return whether it has landed by itself: nobody has stopped its motors."""
+        return self._landed
 
     @property
     def can_fly(self) -> bool:
@@ -108,7 +114,7 @@ class Commander:
         self._note_gap(now)
         self.setpoints += 1
         self._setpoint, self._stamp, self._streaming, self._levelled = setpoint, now, True, False
-        self._plan = None
+        self._plan, self._landed = None, False
         self.motors = self.can_fly
 
     def relax(self, now: float) -> None:
@@ -125,7 +131,9 @@ class Commander:
             return
         pose = (*order.position, order.yaw), (*estimate.position, estimate.yaw)
         *goal, yaw = (here if to is None else to + order.relative * here for to, here in zip(*pose, strict=True))
-        self._plan = _Path(estimate, np.array(goal), yaw, now, max(order.seconds, 0.1), order.lands)
+        # Take-offs and landings are planned from rest, other paths from the velocity of the moment.
+        start = dataclasses.replace(estimate, velocity=np.zeros(3)) if order.position[0] is None else estimate
+        self._plan = _Path(start, np.array(goal), yaw, now, max(order.seconds, 0.1), order.lands)
         self.motors = True
 
     def cut(self, now: float, height: float, cause: str) -> None:
@@ -133,7 +141,7 @@ class Commander:
         self._note_gap(now)
         if self.motors:
             self.cut_offs.append(CutOff(now, height, cause))
-        self._setpoint, self._plan, self._streaming, self.motors = None, None, False, False
+        self._setpoint, self._plan, self._streaming, self.motors, self._landed = None, None, False, False, False
 
     def largest_gap(self, now: float) -> float:
         """Return the longest wait for a setpoint in the streams so far, one that still lasts included."""
@@ -161,7 +169,7 @@ class Commander:
 
     def _planned(self, plan: _Path, now: float, estimate: Estimate) -> Target:
         if plan.lands and now > plan.begun + plan.seconds:
-            self._plan, self._setpoint, self._streaming, self.motors = None, None, False, False
+            self._plan, self._setpoint, self._streaming, self.motors, self._landed = None, None, False, False, True
             self.events.append((now, "landed"))
             return OFF
         position, velocity = plan.at(now)

@@ -13,14 +13,17 @@ import numpy as np
 from jaxtyping import Float
 
 from legoswarm.deploy.link import Health
+from legoswarm.deploy.safety import BODY
 from legoswarm.deploy.sitl import crtp
 from legoswarm.deploy.sitl.commander import OFF, PID, Commander, Estimate, Target, rotate
-from legoswarm.deploy.sitl.plants import Plant
+from legoswarm.deploy.sitl.plants import Mode, Plant
 from legoswarm.deploy.sitl.tables import LogBlocks, Parameters
 
 FULL, EMPTY, FLIGHT_SECONDS, SAG = 4.1, 3.3, 360.0, 0.2  # V at rest, V at rest, s, V while the motors run
 CRITICAL, CRITICAL_SECONDS = 3.0, 5.0  # the firmware shuts the system down
-QUEUE = 256  # packets that wait to go out; the oldest are dropped
+QUEUE = 1024  # packets that wait to go out; the oldest are dropped
+NOISE = 2e-4  # m, standard deviation of the positions that every estimator reports
+THICKNESS = 0.06  # m, below which two of them touch in height
 _SILENT_PORTS = (3, 7)  # setpoints: what may get lost on the way in; on the way out it is log data
 
 LOG = crtp.Contents(
@@ -41,16 +44,18 @@ PARAMETERS = crtp.Contents(
         *((f"kalman.initial{name}", 0x06) for name in ("X", "Y", "Z", "Yaw")),
         ("kalman.resetEstimation", 0x08),
         ("deck.bcFlow2", 0x08 | crtp.READ_ONLY),
+        ("deck.bcLighthouse4", 0x08 | crtp.READ_ONLY),
     ),
 )
-START_VALUES = {"stabilizer.controller": PID, "stabilizer.estimator": 2, "commander.enHighLevel": 1, "deck.bcFlow2": 1}
+START_VALUES = {"stabilizer.controller": PID, "stabilizer.estimator": 2, "commander.enHighLevel": 1}
+START_VALUES |= {"deck.bcFlow2": 1, "deck.bcLighthouse4": 1}
 
 
 @dataclasses.dataclass(frozen=True)
 class Faults:
     """What can go wrong with a drone; it can be changed while the drone flies."""
 
-    noise: float = 0.0  # m, standard deviation of the positions that it reports
+    noise: float = 0.0  # m, standard deviation of the positions that it reports, besides that of every estimator
     latency: float = 0.0  # s for each packet, each way
     drift: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m/s by which its estimate runs away
     yaw_drift: float = 0.0  # rad/s
@@ -62,6 +67,15 @@ class Faults:
     hang: bool = False  # connecting to it never comes to an end
     battery: float | None = None  # V, instead of the battery's model
     controller: int | None = None  # stabilizer.controller: 2 is Mellinger's, which knows no velocities
+    freeze: bool = False  # the position that it reports stays as it was
+    stuck: bool = False  # the estimate that it flies by stays as it was
+    jump: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m by which its estimate jumps when this is injected
+    backlog: float | None = None  # packets in a second that get out, whatever waits behind them
+    climb: float | None = None  # m/s upwards, whatever it is told, until its motors are stopped
+    ignore: bool = False  # it flies on as it does, whatever it is told, until its motors are stopped
+    variance: float | None = None  # m^2, what its estimator says
+    clock: float = 0.0  # s by which its clock is off
+    brushless: bool = False  # it waits to be armed
 
     def __post_init__(self) -> None:
         if not 0 <= self.loss <= 1 or self.noise < 0 or self.latency < 0:
@@ -88,10 +102,16 @@ class SimulatedDrone:
         self._blocks = LogBlocks(LOG)
         self._inbox: collections.deque[tuple[float, bytes]] = collections.deque(maxlen=QUEUE)
         self._outbox: collections.deque[tuple[float, bytes]] = collections.deque(maxlen=QUEUE)
+        self._next_out = -math.inf  # when the next packet may leave a queue that is slow
+        self._reported: Float[np.ndarray, "3"] = np.array(position, float)
+        self._willful: Float[np.ndarray, "3"] | None = None  # the velocity of one that ignores what it is told
+        self._armed = False
 
     def inject(self, **changes: Any) -> None:
         """Change some of the faults."""
         self.faults = dataclasses.replace(self.faults, **changes)
+        moved = self.estimate.position + np.array(changes.get("jump", (0.0, 0.0, 0.0)))
+        self.estimate = dataclasses.replace(self.estimate, position=moved)
         if self.faults.controller is not None:
             self.parameters.values["stabilizer.controller"] = self.faults.controller
 
@@ -108,9 +128,11 @@ class SimulatedDrone:
 
     def transmit(self, now: float) -> bytes | None:
         """Return the next packet for the host, if there is one."""
-        if self._outbox and self._outbox[0][0] <= now:
-            return self._outbox.popleft()[1]
-        return None
+        if not self._outbox or self._outbox[0][0] > now or now < self._next_out:
+            return None
+        if self.faults.backlog is not None:
+            self._next_out = max(self._next_out, now - 0.1) + 1 / self.faults.backlog
+        return self._outbox.popleft()[1]
 
     def _send(self, raw: bytes | None, now: float) -> None:
         if raw is not None and not self.faults.mute:
@@ -163,6 +185,7 @@ class SimulatedDrone:
         match data[:1]:
             case b"\1" | b"\2":
                 can_fly = self.commander.can_fly
+                self._armed = can_fly and data[:2] == b"\1\1"
                 self._send(crtp.packet(9, 1, bytes([0x80 | data[0], can_fly, can_fly])), now)
             case b"\3":
                 self._emergency_stop(now)
@@ -202,11 +225,12 @@ class SimulatedDrone:
         drift = np.array(self.faults.drift)
         self._turned += seconds * self.faults.yaw_drift
         moved = rotate(position - self._last, self._turned)
-        self.estimate = Estimate(
-            self.estimate.position + moved + seconds * drift,
-            rotate(velocity, self._turned) + drift,
-            math.remainder(yaw + self._turned, math.tau),
-        )
+        if not self.faults.stuck:
+            self.estimate = Estimate(
+                self.estimate.position + moved + seconds * drift,
+                rotate(velocity, self._turned) + drift,
+                math.remainder(yaw + self._turned, math.tau),
+            )
         self._last, self._true_yaw, self._height = position.copy(), yaw, float(position[2])
 
     # Time
@@ -221,13 +245,24 @@ class SimulatedDrone:
         self._watch(now, seconds)
         controller = int(self.parameters.values["stabilizer.controller"])
         target = self.commander.target(now, self._height, self.estimate, controller)
-        for raw in self._blocks.packets(now, self._measurements):
+        for raw in self._blocks.packets(now, self._measurements, self.faults.clock):
             if not self._is_lost():
                 self._send(raw, now)
-        if self.faults.dead:
+        if self.faults.dead or not self.armed:
             return OFF
-        velocity = rotate(target.velocity - np.array(self.faults.drift), -self._turned)
-        return dataclasses.replace(target, velocity=velocity)
+        wanted = rotate(target.velocity - np.array(self.faults.drift), -self._turned)
+        return self._will(dataclasses.replace(target, velocity=wanted), velocity)
+
+    def _will(self, target: Target, velocity: Float[np.ndarray, "3"]) -> Target:
+        """Return what the drone does instead of what it is told, if it has a will of its own."""
+        faults = self.faults
+        if not self._runs or (faults.climb is None and not faults.ignore):
+            return target
+        if faults.climb is not None:
+            return Target(np.array([*target.velocity[:2], faults.climb]), 0.0, Mode.FLY)
+        if self._willful is None:
+            self._willful = velocity.copy()
+        return Target(self._willful, 0.0, Mode.FLY)
 
     def _watch(self, now: float, seconds: float) -> None:
         """Watch the battery, tumbling and the emergency-stop watchdog."""
@@ -246,6 +281,17 @@ class SimulatedDrone:
             self._emergency_stop(now)
 
     @property
+    def _runs(self) -> bool:
+        """Return whether the motors run: a drone with a will of its own does not let an order to land stop them."""
+        willful = self.faults.climb is not None or self.faults.ignore
+        return self.commander.motors or (willful and self.commander.rests)
+
+    @property
+    def armed(self) -> bool:
+        """Return whether the motors may run."""
+        return self.commander.can_fly and (self._armed or not self.faults.brushless)
+
+    @property
     def battery(self) -> float:
         """Return the voltage, V."""
         if self.faults.battery is not None:
@@ -257,8 +303,12 @@ class SimulatedDrone:
         """Return what the supervisor says."""
         health = Health(0)
         if self.commander.can_fly:
-            health |= Health.CAN_BE_ARMED | Health.ARMED | Health.AUTO_ARMED | Health.CAN_FLY
-        if self.commander.motors:
+            health |= Health.CAN_BE_ARMED
+        if self.armed:
+            health |= Health.ARMED | Health.CAN_FLY
+        if not self.faults.brushless and self.commander.can_fly:
+            health |= Health.AUTO_ARMED
+        if self._runs:
             health |= Health.FLYING
         if self.commander.tumbled:
             health |= Health.TUMBLED | Health.CRASHED
@@ -281,18 +331,73 @@ class SimulatedDrone:
     def _measurements(self, now: float) -> dict[str, int | float]:
         """Return the values of the log variables, in the order of LOG."""
         estimate, variance = self.estimate, 1e-5 + 0.01 * math.exp(-(now - self._settled) / 0.3)
-        position = estimate.position + self.faults.noise * self._random.standard_normal(3)
+        if self.faults.variance is not None:
+            variance = self.faults.variance
+        if not self.faults.freeze and not self.faults.stuck:
+            spread = math.hypot(self.faults.noise, NOISE * self.commander.motors)
+            self._reported = estimate.position + spread * self._random.standard_normal(3)
+        position = self._reported
         rest = math.degrees(estimate.yaw), self.battery, self.health.value, *[variance] * 3
         names = (name for name, _ in LOG.entries)
         return dict(zip(names, (*position, *estimate.velocity, *rest), strict=True))
 
 
-def move_on(drones: Sequence[SimulatedDrone], plant: Plant, now: float, seconds: float) -> None:
+class Airspace:
+    """The room in which drones fly: what they touch, and how far out, how high and how close to each other they got.
+
+    Drones that touch each other, or an obstacle, turn over and fall.
+    """
+
+    def __init__(self, centres: np.ndarray | None = None, radius: float = 0.05):
+        self.centres = np.zeros((0, 2)) if centres is None else np.array(centres, float).reshape(-1, 2)
+        self.radius = radius
+        self.contacts: list[tuple[float, str]] = []
+        self.reach, self.top, self.closest = 0.0, 0.0, math.inf  # m
+        self.track: list[tuple[float, list[list[float]]]] = []
+
+    def watch(self, drones: Sequence[SimulatedDrone], plant: Plant, now: float) -> None:
+        """Look where everybody is now."""
+        place = plant.position
+        up = place[:, 2] > 0.05
+        if not up.any():
+            return
+        self.reach = max(self.reach, float(np.abs(place[up, :2]).max()))
+        self.top = max(self.top, float(place[:, 2].max()))
+        apart = place[:, None] - place[None]
+        flat = np.hypot(apart[..., 0], apart[..., 1])
+        able = up & np.array([not drone.commander.tumbled for drone in drones])
+        pairs = able[:, None] & able[None] & ~np.eye(len(place), dtype=bool)
+        if pairs.any():
+            self.closest = min(self.closest, float(np.linalg.norm(apart, axis=-1)[pairs].min()))
+        touch = (up[:, None] | up[None]) & (flat < 2 * BODY) & (np.abs(apart[..., 2]) < THICKNESS)
+        for one, other in np.argwhere(np.triu(touch, 1)):
+            self._crash(drones, (one, other), f"drones {one} and {other} touch", now)
+        away = np.linalg.norm(place[:, None, :2] - self.centres[None], axis=-1)
+        for one, pole in np.argwhere(up[:, None] & (away < self.radius + BODY)):
+            self._crash(drones, (one,), f"drone {one} touches obstacle {pole}", now)
+
+    def _crash(self, drones: Sequence[SimulatedDrone], who: Sequence[int], words: str, now: float) -> None:
+        if not all(drones[at].commander.tumbled for at in who):
+            self.contacts.append((round(now, 3), words))
+        for at in who:
+            drones[at].inject(tumble=True)
+
+    def report(self) -> dict[str, Any]:
+        """Return what has happened so far."""
+        closest = None if math.isinf(self.closest) else round(self.closest, 3)
+        return {"reach": round(self.reach, 3), "top": round(self.top, 3), "closest": closest, "contacts": self.contacts}
+
+
+def move_on(
+    drones: Sequence[SimulatedDrone], plant: Plant, now: float, seconds: float, airspace: Airspace | None = None
+) -> None:
     """Let the drones and their bodies move on by some milliseconds, until `now`."""
     poses = zip(drones, plant.position, plant.velocity, plant.yaw.tolist(), strict=True)
     targets = [drone.tick(now, seconds, position, velocity, yaw) for drone, position, velocity, yaw in poses]
     velocities, yaw_rates, modes = zip(*((each.velocity, each.yaw_rate, each.mode) for each in targets), strict=True)
     plant.step(np.array(velocities), np.array(yaw_rates), np.array(modes), seconds)
+    if airspace is not None:
+        airspace.watch(drones, plant, now)
 
 
 def report_all(drones: Sequence[SimulatedDrone], plant: Plant, now: float) -> list[dict[str, Any]]:

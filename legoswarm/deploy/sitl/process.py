@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,31 +17,47 @@ import numpy as np
 class EndpointProcess(contextlib.AbstractContextManager["EndpointProcess"]):
     """An `Endpoint` behind `python -m legoswarm.deploy.sitl`, with the same methods."""
 
-    def __init__(self, positions: Sequence[Any] | np.ndarray, *, plant: str = "point", port: int = 0, seed: int = 0):
-        options = {"positions": np.array(positions, float).tolist(), "plant": plant, "port": port, "seed": seed}
+    def __init__(self, positions: Sequence[Any] | np.ndarray, **options: Any):
+        places = {name: np.array(options.pop(name, []), float).tolist() for name in ("obstacles",)}
+        options = {"positions": np.array(positions, float).tolist(), "port": 0, **places, **options}
+        given = [f"--{name}={value}" for name, value in options.items() if value is not None]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         # In a session of its own, so that Ctrl-C ends the flight and not the drones.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "legoswarm.deploy.sitl", *(f"--{name}={value}" for name, value in options.items())],
+            [sys.executable, "-m", "legoswarm.deploy.sitl", *given],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
             start_new_session=True,
         )
-        self.uris: list[str] = self._read()
+        about = self._read()
+        self.uris: list[str] = about["uris"]
+        self.air: int = about["air"]
 
     def inject(self, drone: int, **faults: Any) -> None:
         """Change some of a drone's faults (see `Faults`)."""
         self._ask({"drone": drone, "faults": faults})
 
+    def disturb(self, **changes: float) -> None:
+        """Change what the air loses and how long a transfer takes."""
+        self._ask({"air": changes})
+
     def report(self) -> list[dict[str, Any]]:
         """Report for each drone what it saw and where it truly is."""
         return self._ask({})
 
+    def settle(self, seconds: float = 6.0) -> None:
+        """Wait until everybody has come to rest on the ground, but no longer than some seconds."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and any(drone["position"][2] > 0.01 for drone in self.report()):
+            time.sleep(0.1)
+        time.sleep(0.2)  # the track has it by then
+
     def close(self) -> None:
-        """End the world, which also ends when this process does."""
+        """End the world; when this process dies instead, it goes on until everybody's motors stand."""
         if self._process.returncode is None:
+            self._process.terminate()
             self._process.communicate()
             self._errors.close()
 
@@ -63,6 +80,6 @@ class EndpointProcess(contextlib.AbstractContextManager["EndpointProcess"]):
                 why = file.read().decode().strip().splitlines()
             raise ValueError(f"the simulated drones have ended: {why[-1] if why else 'they do not say why'}")
         answer = json.loads(line)
-        if isinstance(answer, dict):
+        if isinstance(answer, dict) and "error" in answer:
             raise ValueError(answer["error"])
         return answer

@@ -99,12 +99,14 @@ class LogBlocks:
         self._blocks[at] = block
         return 0
 
-    def packets(self, now: float, measure: Callable[[float], Mapping[str, int | float]]) -> Iterator[bytes]:
-        """Yield the packets of the blocks that are to be sent; what they hold is measured if there are any."""
+    def packets(
+        self, now: float, measure: Callable[[float], Mapping[str, int | float]], clock: float = 0.0
+    ) -> Iterator[bytes]:
+        """Yield the packets of the blocks that are to be sent, dated by a clock that is off by so much."""
         due = {at: block for at, block in self._blocks.items() if block.period and now >= block.due - _EARLY}
         values = measure(now) if due else {}
         for at, block in due.items():
             block.due = max(block.due, now - block.period) + block.period
             logged = (values[self.contents.entries[variable][0]] for _, variable in block.variables)
-            when = (int(now * 1000) & 0xFFFFFF).to_bytes(3, "little")
+            when = (int((now + clock) * 1000) & 0xFFFFFF).to_bytes(3, "little")
             yield crtp.packet(5, 2, bytes([at]) + when + struct.pack(block.form, *logged))
