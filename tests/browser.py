@@ -11,7 +11,7 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 QUIET = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
---disable-component-update --disable-sync --hide-scrollbars --window-size=1100,900 --virtual-time-budget=4000"""
+--disable-component-update --disable-sync --hide-scrollbars --window-size=1100,900"""
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 
 # Notes errors from the first line on; when all is loaded, plays the first animation for a while and looks around.
@@ -42,14 +42,21 @@ def in_ci():
     return os.environ.get("CI") == "true"
 
 
-def opened(page, folder):
-    """What a browser sees of a page a second after its first animation was started."""
+def find_browser():
+    """The browser; where there is none a test fails or is skipped."""
     if BROWSER is None:
         give_up = pytest.fail if in_ci() else pytest.skip  # where nobody reads skips, a page must not go unopened
         give_up(f"no browser is installed: none of {', '.join(NAMES)}")
+    return BROWSER
+
+
+def opened(page, folder):
+    """What a browser sees of a page a second after its first animation was started."""
+    browser = find_browser()
     file = folder / "opened.html"
     file.write_text(page.replace("<head>", "<head>" + LISTEN, 1).replace("</body>", LOOK + "</body>"))
-    command = [BROWSER, *QUIET.split(), f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()]
+    flags = ["--virtual-time-budget=4000", f"--user-data-dir={folder / 'profile'}", "--dump-dom"]
+    command = [browser, *QUIET.split(), *flags, file.as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
     seen = re.search(r'data-seen="([^"]*)"', dom)
     assert seen, dom[-2000:]

@@ -54,13 +54,13 @@ def animate(
     path = Path(path)
     positions = draw.visible_path(task, trajectory)
     if path.suffix.lower() in STILLS:
-        return draw.save(draw.draw_paths(task, [positions], titles=[title]), path)
+        return draw.save(draw.draw_paths(task, [positions], titles=[title], walls=draw.walls_of(trajectory)), path)
     if fps < 1 or trail < 0:
         raise ValueError(f"fps must be at least 1 and the trail at least 0, not {fps} and {trail}")
     writer = _writer(path.suffix, fps)
     trajectory = jax.device_get(trajectory)
     numbers = _running_figures(task, trajectory)
-    figure, panel = _stage(task, positions, title, list(numbers), axes, arrows)
+    figure, panel = _stage(task, positions, draw.walls_of(trajectory), title, list(numbers), axes, arrows)
     updates = [_trails(panel, task, positions, trail), _bodies(panel, task, positions), _texts(figure, numbers)]
     if axes:
         updates.append(_frames(panel, task, trajectory, positions))
@@ -68,7 +68,7 @@ def animate(
         updates.append(_actions(panel, task, trajectory, positions))
     path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path) as part:
-        with writer.saving(figure, part, DPI):
+        with writer.saving(figure, part, dpi(task)):
             for step in range(len(positions)):
                 for update in updates:
                     update(step)
@@ -76,6 +76,11 @@ def animate(
         if path.suffix.lower() == ".html":
             part.write_text(_without_icon_font(part.read_text()))
     return None
+
+
+def dpi(task: Task) -> int:
+    """Return the pixels of an inch: twice as many for a swarm, so that its members can be told apart."""
+    return DPI if task.layout.agents < 100 else 2 * DPI
 
 
 def _writer(suffix: str, fps: int) -> AbstractMovieWriter:
@@ -109,7 +114,13 @@ class _Backdrop(Artist):
 
 
 def _stage(
-    task: Task, positions: Paths, title: str, columns: list[str], axes: bool, arrows: bool
+    task: Task,
+    positions: Paths,
+    walls: draw.Rectangles | None,
+    title: str,
+    columns: list[str],
+    axes: bool,
+    arrows: bool,
 ) -> tuple[Figure, Axes]:
     """Place title, legend, panel and named columns for numbers, from top to bottom.
 
@@ -118,10 +129,12 @@ def _stage(
     margin, top, bottom = 0.12, 0.62 if title else 0.34, 0.5  # inches
     side = WIDTH - 2 * margin
     height = top + side + bottom
-    still, moving = (Figure(figsize=(WIDTH, height), dpi=DPI) for _ in range(2))
+    still, moving = (Figure(figsize=(WIDTH, height), dpi=dpi(task)) for _ in range(2))
     place = (margin / WIDTH, bottom / height, side / WIDTH, side / height)
     box = draw.view(task, [positions])
-    draw.style(still.add_axes(place), box)
+    backdrop = still.add_axes(place)
+    draw.style(backdrop, box)
+    draw.draw_walls(backdrop, walls)
     centred: Any = {"ha": "center", "va": "center"}
     still.text(0.5, 1 - 0.2 / height, title, **centred, fontsize=12, color=INK)
     for number, name in enumerate(columns):
@@ -146,8 +159,9 @@ def _bodies(panel: Axes, task: Task, positions: Paths) -> Update:
     """Draw circles; smaller ones lie above larger ones, and agents are translucent."""
     palette, agents = draw.colours(task.layout), task.layout.agents
     circles: list[Circle] = []
+    fine = _fineness(panel, task)
     for entity, (role, radius) in enumerate(zip(draw.entity_roles(task.layout), task.radii, strict=True)):
-        alpha, line = (0.35, 1.5) if entity < agents else (1.0, 0.0)
+        alpha, line = (0.35, 1.5 * fine) if entity < agents else (1.0, 0.0)
         look: Any = {"facecolor": to_rgba(palette[role], alpha), "edgecolor": palette[role], "linewidth": line}
         circles.append(Circle((0, 0), radius, zorder=4 - radius / max(task.radii), **look))
         panel.add_patch(circles[-1])
@@ -160,13 +174,17 @@ def _bodies(panel: Axes, task: Task, positions: Paths) -> Update:
     return update
 
 
+def _fineness(panel: Axes, task: Task) -> float:
+    return draw.fineness(task, np.array([panel.get_xlim(), panel.get_ylim()]).T, WIDTH)
+
+
 def _trails(panel: Axes, task: Task, positions: Paths, trail: int) -> Update:
     """Draw the last `trail` steps of each agent, fading with age."""
     agents, palette = task.layout.agents, draw.colours(task.layout)
     fade = np.linspace(0.7, 0.0, trail, endpoint=False)
     roles = draw.entity_roles(task.layout)[:agents]
     shades = [to_rgba(palette[role], alpha) for alpha in fade for role in roles]
-    lines = LineCollection([], colors=shades, linewidths=2, capstyle="butt", zorder=2)
+    lines = LineCollection([], colors=shades, linewidths=2 * _fineness(panel, task), capstyle="butt", zorder=2)
     panel.add_collection(lines)
 
     def update(step: int) -> None:
@@ -217,10 +235,9 @@ def _actions(panel: Axes, task: Task, trajectory: Trajectory, positions: Paths) 
 def _running_figures(task: Task, trajectory: Trajectory) -> dict[str, Float[np.ndarray, " time"]]:
     """Return the step and, before each step, the task's figures so far: the primary one and up to three others."""
     time = np.arange(len(trajectory.alive))
-    # Cut short as `play` cuts an episode that has ended: with zeros.
+    measures = trajectory.measures.items()
     history = [
-        task.figures({name: np.where(time < step, values, 0) for name, values in trajectory.measures.items()})
-        for step in time
+        task.figures({name: values[:step] if step else 0 * values[:1] for name, values in measures}) for step in time
     ]
     names = sorted(history[0], key=lambda name: name != task.primary)[:4]
     series = {name: np.array([float(figures[name]) for figures in history]) for name in names}

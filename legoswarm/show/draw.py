@@ -13,11 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Circle
+from matplotlib.patches import Circle, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from legoswarm.files import beside
 from legoswarm.layout import Layout
+from legoswarm.tasks.worlds.rectangles import Rectangles
 
 if TYPE_CHECKING:
     from legoswarm.evaluate.episodes import Trajectory
@@ -33,6 +34,8 @@ COLOURS = {
     "landmark": "#E69F00",
     "obstacle": "#6E6E6E",
     "centre": "#000000",
+    "goal": "#E69F00",
+    "hit": "#D55E00",
 }
 SPARE = ("#CC79A7", "#56B4E9", "#F0E442")
 INK, GREY, PALE = "#222222", "#777777", "#E4E4E4"
@@ -55,10 +58,12 @@ def draw_paths(
     *,
     titles: Sequence[str] | None = None,
     failures: Sequence[Failure | None] | None = None,
+    walls: Rectangles | None = None,
 ) -> Figure:
     """Draw one panel for each episode: where agents went, from a hollow marker to a filled one.
 
-    All panels have the same scale. A cross marks where the entity of a panel's failure was at its step.
+    All panels have the same scale. A cross marks where the entity of a panel's failure was at its step. `walls` stand
+    in every panel.
     """
     if not paths:
         raise ValueError("there is no trajectory to draw")
@@ -76,7 +81,8 @@ def draw_paths(
         if titles:
             size = min(10.0, 120.0 * panel / max(len(titles[number]), 1))  # as wide as the panel at most
             axes.set_title(titles[number], fontsize=size, color=INK, pad=5)
-        _draw_panel(axes, task, positions)
+        draw_walls(axes, walls)
+        _draw_panel(axes, task, positions, fineness(task, boxes[number], panel))
         if failures and (failure := failures[number]) and failure.step < len(positions):
             axes.plot(*positions[failure.step, failure.entity], **CROSS, zorder=4)
     keys = [*role_keys(task.layout, paths), _key("start", INK, "white"), _key("end", INK)]
@@ -110,7 +116,27 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(part, dpi=150)
 
 
-def _draw_panel(axes: Axes, task: Task, positions: Paths) -> None:
+def walls_of(trajectory: Trajectory) -> Rectangles | None:
+    """Return the rectangles of an episode's world, if it has any."""
+    walls = getattr(trajectory.states, "obstacles", None)
+    return None if walls is None else Rectangles(*(np.asarray(part)[0] for part in walls))
+
+
+def draw_walls(axes: Axes, walls: Rectangles | None) -> None:
+    """Draw rectangles that stand still."""
+    for centre, half, angle in zip(*walls, strict=True) if walls else ():
+        turned: Any = {"angle": math.degrees(angle), "rotation_point": "center"}
+        look: Any = {"facecolor": COLOURS["obstacle"], "edgecolor": "none", "alpha": 0.6, "zorder": 0.5}
+        axes.add_patch(Rectangle(centre - half, *(2 * half), **turned, **look))
+
+
+def fineness(task: Task, box: Float[np.ndarray, "2 2"], inches: float) -> float:
+    """Return by how much thinner lines are than usual, so that many agents in a panel do not blot it: 1 for a few."""
+    wide = 72 * inches * 2 * float(np.mean(task.radii[: task.layout.agents])) / float(box[1, 0] - box[0, 0])
+    return min(1.0, wide / 12)  # points
+
+
+def _draw_panel(axes: Axes, task: Task, positions: Paths, fine: float) -> None:
     layout = task.layout
     for entity, (role, radius) in enumerate(zip(entity_roles(layout), task.radii, strict=True)):
         drawn = positions[:, entity][~np.isnan(positions[:, entity, 0])]
@@ -120,9 +146,10 @@ def _draw_panel(axes: Axes, task: Task, positions: Paths) -> None:
         if entity >= layout.agents:
             axes.add_patch(Circle(drawn[-1], radius, facecolor=colour, edgecolor="none", zorder=1))
             continue
-        axes.plot(*drawn.T, color=colour, linewidth=1.4, alpha=0.8, solid_joinstyle="round", zorder=2)
-        ends = {"linestyle": "", "marker": "o", "markersize": 6, "markeredgecolor": colour, "zorder": 3}
-        axes.plot(*drawn[0], markerfacecolor="white", markeredgewidth=1.4, **ends)
+        axes.plot(*drawn.T, color=colour, linewidth=1.4 * fine, alpha=0.8, solid_joinstyle="round", zorder=2)
+        ends = {"linestyle": "", "marker": "o", "markersize": 6 * fine, "markeredgecolor": colour, "zorder": 3}
+        ends["markeredgewidth"] = 1.4 * fine
+        axes.plot(*drawn[0], markerfacecolor="white", **ends)
         axes.plot(*drawn[-1], markerfacecolor=colour, **ends)
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import jax
 
 from legoswarm.evaluate.episodes import play
+from legoswarm.evaluate.outside import play_outside
 from legoswarm.evaluate.policies import resized, trained_task
 from legoswarm.policies.saved.act import load
 from legoswarm.show.animate import MOVIES, animate
 from legoswarm.show.draw import STILLS
+from legoswarm.tasks.adapters.outside import OutsideTask
 
 
 def watch(
@@ -31,6 +33,10 @@ def watch(
     sizes = None if agents is None else [agents]
     task = resized(trained_task(swarm.file), sizes, None if teams is None else [teams])[0]
     swarm.file.check_team(task.layout)
-    trajectory = jax.jit(lambda actors, key: play(task, actors, task.reset(key)))(swarm.actors, jax.random.key(episode))
+    if isinstance(task, OutsideTask):
+        trajectory = play_outside(task, swarm.actors, episode)
+    else:
+        run = jax.jit(lambda actors, key: play(task, actors, task.reset(key)))
+        trajectory = run(swarm.actors, jax.random.key(episode))
     animate(task, trajectory, Path(out), axes=axes, arrows=arrows)
     return Path(out)
