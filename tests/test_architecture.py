@@ -7,7 +7,7 @@ from pathlib import Path
 import legoswarm
 
 PACKAGE = Path(legoswarm.__file__).parent
-BASE = {"arrays", "configs", "files", "layout", "limits", "provenance"}
+BASE = {"arrays", "configs", "files", "layout", "limits", "own", "provenance"}
 # Each room may import itself, the base and these.
 ALLOWED = {
     **{name: set() for name in BASE},

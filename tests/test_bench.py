@@ -9,7 +9,6 @@ from legoswarm.learn.train import TrainConfig
 from legoswarm.studies import bench
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
-from tests.policies import policy_of
 from tests.tiny import TINY as LINEAR
 from tests.tiny import Yard
 
@@ -24,18 +23,17 @@ TINY = Mappo(envs=4, rollout=5, epochs=1, minibatches=1)
 
 
 def test_training_counts_what_it_ran():
-    row = bench.training_speed(TrainConfig(Spread(agents=2), policy_of("mappo", width=8), TINY, 40), seeds=2)
+    row = bench.training_speed(TrainConfig(Yard(), LINEAR, TINY, 40), seeds=2)
     assert row["steps"] == 40
     assert row["env_steps_per_second"] == pytest.approx(2 * 40 / row["run_seconds"])
     assert row["agent_steps_per_second"] == pytest.approx(2 * row["env_steps_per_second"])
-    inputs = 4 + 5 * 3  # itself, and three others with a flag
-    assert row["actor_parameters"] == (inputs + 1) * 8 + 9 * 8 + 9 * 2 + 2
+    assert row["actor_parameters"] == 4 * 2 + 2
     assert 0 < row["compile_cached_seconds"] < row["compile_cold_seconds"]
     assert row["peak_megabytes"] > 10
 
 
 def test_each_policy_has_a_row_at_each_size(monkeypatch):
-    def speed(config, seeds):
+    def speed(config, seeds, devices):
         row = {"policy": config.policy.name, "width": config.policy.width, "agents": config.task.layout.agents}
         assert (config.policy.critic, config.algorithm.name, config.algorithm.lr) == ("pairs", "ippo", 0.5)
         return row
@@ -52,7 +50,10 @@ def test_each_policy_has_a_row_at_each_size(monkeypatch):
 
 
 def test_the_command_prints_and_writes_its_rows(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(bench, "training_speed", lambda config, seeds: {"policy": config.policy.name, "seeds": seeds})
+    def speed(config, seeds, devices):
+        return {"policy": config.policy.name, "seeds": seeds}
+
+    monkeypatch.setattr(bench, "training_speed", speed)
     assert main(["bench", "--policies", "mappo", "--width", "8", "--json", "--out", str(tmp_path / "b.json")]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["rows"] == [{"policy": "mappo", "seeds": 1}]

@@ -1,6 +1,7 @@
 """README and documents: links lead somewhere, the example does what it says, and figures in prose are the results'."""
 
 import re
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,19 @@ def test_the_readmes_example_covers_the_landmarks(capsys):
     assert capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("tool", "page"), [("scale", "scale.md"), ("outside", "extending.md")])
+def test_tables_are_those_that_tools_print(tool, page):
+    names = runpy.run_path(str(ROOT / "tools" / f"{tool}.py"))
+    for table in names["TABLES"]:
+        assert names[table]() in (ROOT / "docs" / page).read_text(), table
+
+
+def test_the_tables_of_flights_are_those_of_the_results():
+    tool = runpy.run_path(str(ROOT / "tools/flight_tables.py"))
+    page = (ROOT / "docs/deploy.md").read_text()
+    assert tool["page"](page) == page
+
+
 def test_figures_in_prose_are_those_of_the_results():
     results = Results.read(ROOT / "results" / "studies")
 
@@ -48,7 +62,7 @@ def test_figures_in_prose_are_those_of_the_results():
     def published(agents):
         return mean("beyond", f"lego, paper's critic, trained with {agents}", agents)
 
-    verdicts = [judge(claim, results)[0] for claim in CLAIMS]
+    verdicts = [verdict for verdict, _ in judge(CLAIMS, results)]
     holds, fails, undecided = (verdicts.count(verdict) for verdict in (HOLDS, FAILS, OPEN))
     bad = results.values("beyond", "lego, paper's critic, rest global, no leash", "return_2c", agents=4)
     said = {
@@ -56,7 +70,8 @@ def test_figures_in_prose_are_those_of_the_results():
             f"{mean('spread-3', 'segnn', 3)} against {published(3)} with three agents",
             f"{mean('generalization', 'segnn', 4)} against {published(4)} with four",
             f"Of {len(CLAIMS)} claims in the paper {holds} hold here, {fails} do not and {undecided} are not decided",
-            f"LEGO has {mean('algorithms', 'lego with masac', 3)} where three agents train, and MAPPO's MLP"
+            f"LEGO with the paper's encoder has {mean('algorithms', 'lego with masac', 3)} where three agents train,"
+            " and MAPPO's MLP"
             f" {mean('algorithms', 'mappo with masac', 3)} (",
         ],
         "docs/results.md": [f"it has {bad.min():.1f}, where the mean over all ten is {bad.mean():.1f}"],

@@ -158,7 +158,16 @@ def test_a_policy_with_the_own_encoder_has_the_symmetries():
 def test_own_encoder_is_trained_from_python(tmp_path):
     example("own_encoder")
     train = legoswarm.configure(
-        "spread", agents=2, width=8, encoder="nearby", envs=4, rollout=5, epochs=1, minibatches=4, steps=40
+        "spread",
+        agents=2,
+        width=8,
+        encoder="nearby",
+        algorithm="mappo",
+        envs=4,
+        rollout=5,
+        epochs=1,
+        minibatches=4,
+        steps=40,
     )
     run = legoswarm.start_run(legoswarm.RunConfig(train, evaluations=1, eval_episodes=3), tmp_path / "run", quiet=True)
     assert legoswarm.load(run.path).act(*random_team(3, 2)).shape == (3, 2)

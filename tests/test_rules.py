@@ -1,31 +1,102 @@
-"""Rules that decide claims: intervals that are disjoint, and peaks that lie where they were said to lie."""
+"""Rules that decide claims: tests corrected for their number, and peaks that lie where they were said to lie."""
+
+import math
 
 import numpy as np
 import pytest
 
+from legoswarm.evaluate.statistics import holm, rank_test, welch
+from legoswarm.studies.claims import FAILS, HOLDS, OPEN, Claim, judge
 from legoswarm.studies.results import Results
-from legoswarm.studies.rules import compared, rises_and_falls
+from legoswarm.studies.rules import above, compared, faster, refused, rises_and_falls
 
-NOISE = np.array([-1.0, 0.0, 1.0])  # the 95 % interval of a mean of these three is 2.5 to each side
+NOISE = np.array([-1.0, 0.0, 1.0])
 STEPS = [1e6, 2e6, 3e6, 4e6]
 
 
-@pytest.mark.parametrize(
-    ("gap", "verdict"),
-    [(5.2, True), (4.8, None), (0.5, None), (0.0, None), (-0.5, None), (-4.8, None), (-5.2, False)],
-)
-def test_a_comparison_is_decided_where_intervals_are_disjoint(gap, verdict):
-    """Three seeds each: half an interval is t(2, 0.975) / sqrt(3) = 4.303 / 1.732 = 2.48."""
-    finding = compared(10 + gap + NOISE, 10 + NOISE, ("one", "other"))
-    assert finding.agrees is verdict
-    assert finding.evidence.startswith(f"one {10 + gap:.1f} [")
-    assert finding.evidence.endswith("against other 10.0 [7.5, 12.5]")
+def test_welch_by_hand():
+    """Variances of 1 and 4, three values each: t = 4 / sqrt(5 / 3) = 3.098 with 2.94 degrees of freedom."""
+    assert welch(10 + NOISE, 6 + 2 * NOISE) == pytest.approx(0.0551, abs=1e-3)
+    assert welch(np.array([1.0]), NOISE) is None
+    assert welch(np.ones(3), np.ones(3)) == 1
+    assert welch(np.ones(3), np.zeros(3)) == 0
 
 
-def test_one_seed_or_none_decides_nothing():
+def test_ranks_by_hand():
+    """Of 20 ways to choose three of six ranks one in twenty is as extreme on either side; never is the last rank."""
+    assert rank_test(np.array([1.0, 2.0, 3.0]), np.array([4.0, math.inf, 9.0])) == pytest.approx(0.1)
+    assert rank_test(np.full(3, math.inf), np.full(3, math.inf)) == 1
+
+
+def test_holms_correction():
+    np.testing.assert_allclose(holm(np.array([0.01, 0.04, 0.03])), [0.03, 0.06, 0.06])
+    np.testing.assert_allclose(holm(np.array([0.5, 0.6])), [1.0, 1.0])
+    assert len(holm(np.zeros(0))) == 0
+
+
+def test_a_comparison_has_a_direction_and_a_chance():
+    finding = compared(15 + NOISE, 10 + NOISE, ("one", "other"))
+    assert (finding.agrees, finding.chance) == (True, pytest.approx(0.0036, abs=1e-4))
+    assert compared(10 + NOISE, 15 + NOISE, ("one", "other")).agrees is False
+    assert finding.evidence == "one 15.0 [12.5, 17.5] against other 10.0 [7.5, 12.5]"
     assert compared(np.array([100.0]), NOISE, ("one", "other")).agrees is None
     missing = compared(np.zeros(0), NOISE, ("one", "other"))
     assert (missing.agrees, missing.missing) == (None, ("one",))
+
+
+def part(label, values, **more):
+    rows = [{"seed": seed, "return_2c": float(value), **more} for seed, value in enumerate(values)]
+    return {"label": label, "scale": "full", "rows": rows}
+
+
+def verdict(rule, results, others=(), study="spread-3"):
+    claims = [Claim(study, "a sentence", rule), *(Claim(study, f"sentence {n}", r) for n, r in enumerate(others))]
+    return judge(claims, results)[0]
+
+
+@pytest.mark.parametrize(("gap", "decided"), [(3.5, HOLDS), (1.0, OPEN), (0.0, OPEN), (-1.0, OPEN), (-3.5, FAILS)])
+def test_above(gap, decided):
+    results = Results({"spread-3": {"a": part("a", 10 + gap + NOISE), "b": part("b", 10 + NOISE)}})
+    found, evidence = verdict(above("spread-3", "a", ("b",)), results)
+    assert found == decided
+    assert ", p = " in evidence
+
+
+def test_many_tests_of_a_study_need_smaller_chances():
+    """What one test alone decides it does not beside seven others that find nothing; other studies do not count."""
+    means = {"a": 13.5, "b": 10.0, "c": 10.0}
+    results = Results({"spread-3": {name: part(name, mean + NOISE) for name, mean in means.items()}})
+    rule, idle = above("spread-3", "a", ("b",)), above("spread-3", "b", ("c",))
+    assert verdict(rule, results)[0] == HOLDS
+    assert verdict(rule, results, [idle] * 7)[0] == OPEN
+    assert judge([Claim("spread-3", "x", rule), *[Claim("spread-6", "y", idle)] * 7], results)[0][0] == HOLDS
+
+
+def curves(**means):
+    def one(label, values):
+        points = [[float(m + n) for n in np.linspace(-1, 1, 8)] for m in values]
+        curve = {"figure": "return_2c", "steps": STEPS, "values": points}
+        return {"label": label, "scale": "full", "curve": curve}
+
+    return Results({"spread-3": {label: one(label, values) for label, values in means.items()}})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "decided"),
+    [
+        ((5, 60, 70, 80), (5, 10, 20, 60), HOLDS),
+        ((5, 10, 20, 60), (5, 60, 70, 80), FAILS),
+        ((5, 10, 20, 60), (5, 10, 20, 60), OPEN),
+        ((5, 10, 70, 90), (5, 10, 70, 70), OPEN),  # both are there at the same evaluation
+    ],
+)
+def test_speed_is_the_time_to_where_the_worse_one_ends(one, other, decided):
+    found, evidence = verdict(faster("spread-3", ("a",), ("b",)), curves(a=one, b=other))
+    assert found == decided, evidence
+
+
+def test_speed_of_what_was_not_run():
+    assert verdict(faster("spread-3", ("a",), ("b",)), curves(a=(1, 2, 3, 4))) == (OPEN, "not run yet: b")
 
 
 def tag(*means, noise=NOISE):
@@ -40,13 +111,29 @@ def tag(*means, noise=NOISE):
     ids=["too early", "at the first step", "at the last step", "too late"],
 )
 def test_the_peak_lies_in_the_window(means, inside):
-    place, _ = rises_and_falls("lego", 2e6, 3e6)(tag(*means))
+    place, *_ = rises_and_falls("lego", 2e6, 3e6)(tag(*means))
     assert place.agrees is inside
     assert f"peaks at {STEPS[int(np.argmax(means))]:.2g} steps" in place.evidence
 
 
-def test_the_end_is_below_the_peak():
-    rule = rises_and_falls("lego", 2e6, 3e6)
-    assert rule(tag(50, 90, 40, 30))[1].agrees is True
-    assert rule(tag(50, 90, 40, 88))[1].agrees is None
+def test_it_rises_and_falls():
+    rule = rises_and_falls("lego", 1e6, 3e6)
+    assert verdict(rule, tag(50, 90, 40, 30), study="tag")[0] == HOLDS
+    assert verdict(rule, tag(89, 90, 40, 30), study="tag")[0] == OPEN  # no rise
+    assert verdict(rule, tag(50, 90, 40, 89), study="tag")[0] == OPEN  # no fall
+    assert verdict(rule, tag(30, 40, 50, 90), study="tag")[0] == FAILS
+    found, evidence = verdict(rule, tag(90, 50, 40, 30), study="tag")
+    assert found == OPEN
+    assert "no rise is seen" in evidence
     assert rule(Results({}))[0].missing == ("lego",)
+
+
+def test_policies_of_one_size():
+    def trained(agents, evaluated):
+        content = {"policies": [{"task": {"agents": agents}}]}
+        return {**part("mappo", NOISE, agents=evaluated), "content": content}
+
+    rule = refused(("mappo",))
+    assert verdict(rule, Results({"generalization": {"mappo-4": trained(4, 4)}}), study="generalization")[0] == HOLDS
+    assert verdict(rule, Results({"generalization": {"mappo-4": trained(4, 5)}}), study="generalization")[0] == FAILS
+    assert verdict(rule, Results({}), study="generalization") == (OPEN, "not run yet: mappo")

@@ -22,7 +22,7 @@ OTHERS = ("mappo", "segnn", "segnn-planar")  # whose critic `local` was another 
 def new_policy(old: dict[str, Any]) -> dict[str, Any]:
     """Return a policy's options: its name first, only those that it has, and those that were constants."""
     name, values = old["policy"], {**old, **({"critic": "full"} if old["critic"] == "local" else {})}
-    known = {field.name: field.default for field in dataclasses.fields(POLICIES[name])}
+    known = {field.name: field.default for field in dataclasses.fields(POLICIES[name])} | {"squash": 0.0}
     return {"name": name, **{field: values.get(field, default) for field, default in known.items()}}
 
 

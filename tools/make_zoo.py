@@ -13,11 +13,12 @@ import legoswarm
 from legoswarm.evaluate.policies import EPISODE_SEED, evaluate_policy
 from legoswarm.files import read_json
 from legoswarm.policies.saved.file import load_policy, save_policy
+from legoswarm.provenance import provenance
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("run", type=Path)
 parser.add_argument("name")
-parser.add_argument("--agents", type=int, nargs="+", default=[2, 3, 4, 5, 6])
+parser.add_argument("--agents", type=int, nargs="+", default=[2, 3, 4, 5, 6, 7, 8])
 parser.add_argument("--episodes", type=int, default=1000)
 parser.add_argument("--seed", type=int, help="instead of the best by the run's own last evaluation")
 parser.add_argument("--because", default="", help="why that seed")
@@ -40,6 +41,7 @@ notes = {
             [f"legoswarm eval zoo:{args.name}", *(["--agents", *map(str, sizes)] if sizes else []), "--json"]
         ),
         "episode_seed": EPISODE_SEED,
+        **provenance(),
         "rows": [{name: round(v, 4) if isinstance(v, float) else v for name, v in row.items()} for row in rows],
     },
 }

@@ -41,7 +41,8 @@ def bench(
     agents: Sequence[int],
     seeds: Sequence[int],
     steps: int,
-    algorithm: str = "mappo",
+    devices: Sequence[int] = (1,),
+    algorithm: str | None = None,
     options: dict[str, Any] | None = None,
     until: float | None = None,
     worlds: int | None = None,
@@ -68,8 +69,8 @@ def bench(
         elif until is not None:
             yield from (seconds_to_return(config(policy, agents[0]), seeds[0], until) for policy in policies)
         else:
-            for count, side_by_side, policy in itertools.product(agents, seeds, policies):
-                yield training_speed(config(policy, count), side_by_side)
+            for count, side_by_side, several, policy in itertools.product(agents, seeds, devices, policies):
+                yield training_speed(config(policy, count), side_by_side, several)
 
     report: dict[str, Any] = {"command": command, "date": datetime.date.today().isoformat(), "rows": []}
     report |= provenance()
@@ -94,25 +95,27 @@ def format_bench(report: dict[str, Any]) -> str:
     return "\n".join([*body, f"{report['hardware']['device']}; jax {report['versions']['jax']}"])
 
 
-def prepare(config: TrainConfig, seeds: int) -> tuple[TrainState, Programs]:
+def prepare(config: TrainConfig, seeds: int, devices: int = 1) -> tuple[TrainState, Programs]:
     """Do all that happens before the first step: make the initial state and compile the program that advances it."""
-    programs = Programs(config, range(seeds))
+    programs = Programs(config, range(seeds), devices=devices)
     state = programs.first_state()
     programs.compile(state, measuring=False)
     return state, programs
 
 
 @device_lock(alone=True)
-def training_speed(config: TrainConfig, seeds: int) -> Row:
+def training_speed(config: TrainConfig, seeds: int, devices: int = 1) -> Row:
     """Time one run of `config.steps` steps a seed after a short warm-up, and its start, cold and from the caches."""
     with _fresh_cache():
-        cold, _ = _timed(lambda: prepare(config, seeds)[0])
+        cold, _ = _timed(lambda: prepare(config, seeds, devices)[0])
         jax.clear_caches()
         started = time.monotonic()
-        state, programs = prepare(config, seeds)
+        state, programs = prepare(config, seeds, devices)
         cached = time.monotonic() - started
     state, _ = jax.block_until_ready(programs.advance(state, 2))
+    spent = time.process_time()
     seconds, _ = _timed(lambda: programs.advance(state, config.iterations))
+    spent = time.process_time() - spent
     steps = config.iterations * config.batch * seeds
     layout = config.task.layout
     parameters = count_parameters(make_policies(config.policy, layout, key=jax.random.key(0)))
@@ -121,6 +124,7 @@ def training_speed(config: TrainConfig, seeds: int) -> Row:
         "policy": config.policy.name,
         "agents": layout.agents,
         "seeds": seeds,
+        "devices": devices,
         "width": config.policy.width,
         "critic": config.policy.critic,
         "steps": config.iterations * config.batch,
@@ -130,6 +134,7 @@ def training_speed(config: TrainConfig, seeds: int) -> Row:
         "compile_cold_seconds": cold,
         "compile_cached_seconds": cached,
         "run_seconds": seconds,
+        "cpu_seconds": spent,
         "env_steps_per_second": steps / seconds,
         "agent_steps_per_second": steps * layout.agents / seconds,
         "peak_megabytes": _peak_megabytes(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from legoswarm.policies.policy import POLICIES
 from legoswarm.studies.measures import agent_failure, evaluated, head_to_head, symmetries, trajectories
 from legoswarm.studies.part import Measure, Part, Scale, Training
+from legoswarm.tasks.navigation import Navigation
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 
@@ -165,6 +167,39 @@ def beyond(scale: Scale) -> Iterable[Part]:
     yield part("inside-mpe2", "protocol mpe2", own, real, of=four(scale, "lego", protocol="mpe2"))
 
 
+LOCAL = (("nearest", 8), ("encoder", "joint"))  # who sees its neighbours alone
+
+
+def at_size(agents: int, arena: str = "", **changes: Any) -> Measure:
+    """Evaluate one team size, with fewer episodes the more agents there are, but ten at least."""
+    label = {"arena": arena} if arena else {}
+    return evaluated(agents=(agents,), at_most=max(10, 12_800 // agents), changes=changes, label=label)
+
+
+def swarms(scale: Scale) -> Iterable[Part]:
+    """Train with few agents on Spread; evaluate at up to 1,024, in arenas that grow with them."""
+    few = scale.sizes(4, 8, 16)
+    world = Spread(agents=max(few), sizes=few, density=1.0, sensing=1.2, horizon=50)
+    trained = Training(world, "lego", 4_000_000, options=LOCAL, algorithm="masac")
+    yield Part("lego", (trained,), tuple(map(at_size, scale.sizes(8, 64, 256, 1024))), "lego at constant density")
+    central = [at_size(agents, density=1.0, horizon=50) for agents in scale.sizes(8, 64, 256)]
+    yield Part("hungarian", ("hungarian",), tuple(central), "hungarian, sees everything")
+
+
+def navigation(scale: Scale) -> Iterable[Part]:
+    """Train with eight agents; evaluate at up to 1,024, with and without obstacles, and in two dense arenas.
+
+    Goals lie at most 3 away in evaluation, so that trips are alike.
+    """
+    trained = Training(Navigation(agents=scale.size(8)), "lego", 4_000_000, options=LOCAL, algorithm="masac")
+    sizes = scale.sizes(8, 32, 128, 512, 1024)
+    cells = [at_size(agents, "free", travel=3.0, obstacles=0) for agents in sizes]
+    cells += [at_size(agents, "with obstacles", travel=3.0) for agents in sizes]
+    crowds = [(agents, math.sqrt(agents / 2)) for agents in scale.sizes(32, 128)]
+    cells += [at_size(agents, "dense", travel=3.0, obstacles=0, side=side) for agents, side in crowds]
+    yield Part("lego", (trained,), tuple(cells))
+
+
 STUDIES = {
     "equivariance": Study(
         "Fig. 1: a scene of Tag, two pursuers swapped, rotated, reflected: actions and the measured error",
@@ -183,6 +218,8 @@ STUDIES = {
         lambda scale: [Part("lego", ("zoo:tag-2v1",), (agent_failure(),))],
     ),
     "algorithms": Study("LEGO and MAPPO's MLP trained with MASAC beside MAPPO, three agents", algorithms),
+    "swarm": Study("up to 1,024 agents that see their neighbours alone cover landmarks", swarms),
+    "navigation": Study("up to 1,024 agents that see their neighbours alone fly to goals of their own", navigation),
     "beyond": Study(
         "what the paper does not show: critics, frames at rest, mixed and large teams, the real mpe2", beyond
     ),

@@ -6,11 +6,16 @@ A claim holds if all its comparisons say so, and does not hold if one of them sa
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
+import numpy as np
+
+from legoswarm.evaluate.statistics import holm
 from legoswarm.studies import paper, rules
 from legoswarm.studies.results import Results
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decided"
+LEVEL = 0.05  # of significance, for all tests of a study together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,10 +27,26 @@ class Claim:
     rule: rules.Rule
 
 
-def judge(claim: Claim, results: Results) -> tuple[str, str]:
-    """Return the verdict and its evidence; studies at a smaller scale than `full` decide nothing."""
+def judge(claims: Sequence[Claim], results: Results) -> list[tuple[str, str]]:
+    """Return the verdict of each claim and its evidence; studies at a smaller scale than `full` decide nothing.
+
+    The tests of all claims of one study are a family: each is significant at 5 % after Holm's correction, or it decides
+    nothing.
+    """
     filled = results.planar_for_segnn()
-    findings = claim.rule(filled)
+    found = [claim.rule(filled) for claim in claims]
+    for study in {claim.study for claim in claims}:
+        places = [(at, i) for at, claim in enumerate(claims) if claim.study == study for i in range(len(found[at]))]
+        tests = [(at, i, chance) for at, i in places if (chance := found[at][i].chance) is not None]
+        corrected = holm(np.array([chance for *_, chance in tests], float))
+        for (at, i, _), p in zip(tests, corrected, strict=True):
+            one = found[at][i]
+            text = f"{one.evidence}, p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
+            found[at][i] = dataclasses.replace(one, agrees=one.agrees if p < LEVEL else None, evidence=text)
+    return [_verdict(claim, findings, results, filled) for claim, findings in zip(claims, found, strict=True)]
+
+
+def _verdict(claim: Claim, findings: Sequence[rules.Finding], results: Results, filled: Results) -> tuple[str, str]:
     agree = [finding.agrees for finding in findings]
     missing = dict.fromkeys(name for finding in findings for name in finding.missing)
     known = [finding.evidence for finding in findings if finding.evidence]
@@ -55,7 +76,7 @@ CLAIMS = (
     Claim("spread-6", "Six agents: LEGO-MAPPO converges faster than all baselines.",
           rules.faster("spread-6", ("lego",), BASELINES)),
     Claim("spread-6", "Six agents: LEGO-MAPPO reaches substantially higher reward than all baselines (here: decided"
-          " by intervals alone).",
+          " by tests alone).",
           rules.above("spread-6", "lego", BASELINES)),
     Claim("spread-6", "Six agents: PIC is the strongest competitor.",
           rules.above("spread-6", "pic", ("mappo", "mappo-local", "mappo-gnn", "segnn"))),

@@ -20,7 +20,7 @@ def demo(out: Path, command: str) -> None:
     """
     # For two cores and a short run.
     options = {"width": 32, "depth": 1, "envs": 64, "epochs": 2, "minibatches": 4, "lr": 2e-3, "entropy": 0.03}
-    config = RunConfig(configure("spread", agents=3, steps=480_000, **options))
+    config = RunConfig(configure("spread", algorithm="mappo", agents=3, steps=880_000, **options))
     started = time.monotonic()
     again = (out / "config.json").exists() and RunFolder(out).read_config() == config
     run = (resume_run(out) if again else start_run(config, out, command)).path

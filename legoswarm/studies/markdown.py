@@ -26,6 +26,17 @@ PAIRS, OWN, PAPERS, PUBLISHED = " (pair critic)", " (own critic)", " (paper's cr
 EACH, SCRATCH, FOUR, LATER = ", trained for each size", ", from scratch", ", trained with four", ", curriculum"
 
 
+ABOUT = {
+    FIGURE: "Return, closer to zero is better. The best of each column is in bold.",
+    "pursuer_return": "A pursuer's return.",
+    "covered": "Share of landmarks that have an agent within 0.1 after 50 steps.",
+    "touches": "How often an agent touches another in 50 steps.",
+    "safe": "Share of agents that touch nobody and nothing in 256 steps.",
+    "success": "Share of agents that do so and reach their goals.",
+}
+DIGITS = {FIGURE: 1, "pursuer_return": 0}
+
+
 class Row(NamedTuple):
     """Names a method and the critic it has, and holds the paper's numbers, if there are any, column by column.
 
@@ -36,6 +47,7 @@ class Row(NamedTuple):
     study: str
     label: str
     printed: Mapping[Any, paper.Cell] = {}
+    where: Mapping[str, Any] = {}  # other fields of the results
 
 
 class Table(NamedTuple):
@@ -57,7 +69,10 @@ class Table(NamedTuple):
     def values(self, results: Results, row: Row) -> list[np.ndarray]:
         """Return a row's figures, one value for each seed, column by column."""
         places = [(column, {self.field: column} if self.field else {}) for column in self.columns]
-        return [results.values(row.study.format(c), row.label.format(c), self.figure, **at) for c, at in places]
+        names = [(row.study.format(column), row.label.format(column)) for column, _ in places]
+        return [
+            results.values(*name, self.figure, **at, **row.where) for name, (_, at) in zip(names, places, strict=True)
+        ]
 
 
 def _rows(study: str, labels: Mapping[str, str], printed: Mapping[str, Mapping[Any, paper.Cell]] = {}) -> list[Row]:
@@ -69,6 +84,7 @@ def _rows(study: str, labels: Mapping[str, str], printed: Mapping[str, Mapping[A
 BASELINES = ("segnn", "mappo-gnn", "mappo-local", "pic", "mappo")
 TABLES = {
     "generalization": Table("trained with four agents", (2, 3, 4, 5, 6), [
+        Row("LEGO-MASAC, joint encoder" + JOINT, "algorithms", "lego with masac, joint encoder, trained with 4"),
         *_rows("generalization", {"lego": PAIRS}),
         *_rows("beyond", {"lego, paper's critic, trained with 4": PAPERS}),
         Row("LEGO-MAPPO" + PUBLISHED, "beyond", "lego, paper's critic, rest global, no leash",
@@ -106,6 +122,14 @@ TABLES = {
     "sizes": Table("one policy for every size", (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32), _rows("beyond", {
         "lego, 2 to 8 agents mixed": PAIRS + ", trained with two to eight, 5e6 steps",
         "lego, trained with 4": PAIRS + ", trained with four, 2e6 steps"}), head="{}"),
+    **{f"swarm-{figure}": Table("trained with four to sixteen agents", (8, 64, 256, 1024), [
+        Row("LEGO-MASAC, sees within 1.2", "swarm", "lego at constant density"),
+        Row("Hungarian controller, sees everything", "swarm", "hungarian, sees everything"),
+    ], head="{}", figure=figure) for figure in ("covered", "touches")},
+    **{f"navigation-{figure}": Table("trained with eight agents", (8, 32, 128, 512, 1024), [
+        Row(f"LEGO-MASAC, {arena}", "navigation", "lego", where={"arena": arena})
+        for arena in ("free", "with obstacles", "dense")
+    ], head="{}", figure=figure) for figure in ("safe", "success")},
     "tag": Table("three pursuers of a method against two evaders of the same", (3,), [
         *_rows("tag", {"lego": PAIRS, "lego after 1e6 steps": PAIRS} | dict.fromkeys(BASELINES, OWN))],
         "pursuers", "return", "pursuer_return", intervals=True),
@@ -138,8 +162,7 @@ def write_markdown(results: Results, path: Path) -> None:
 
 def methods(results: Results, table: Table) -> str:
     """Return a table of methods and what its numbers are; a dash where nothing was run."""
-    spread = table.figure == FIGURE
-    digits = 1 if spread else 0
+    spread, digits = table.figure == FIGURE, DIGITS.get(table.figure, 3)
     found = [table.values(results, row) for row in table.rows]
     means = [[f"{values.mean():.{digits}f}" if len(values) else "-" for values in row] for row in found]
     best = [max((text for text in column if text != "-"), key=float, default="") for column in zip(*means, strict=True)]
@@ -154,10 +177,7 @@ def methods(results: Results, table: Table) -> str:
 
 def _facts(results: Results, table: Table) -> str:
     """Return what the numbers are, in sentences."""
-    spread = table.figure == FIGURE
-    facts = [
-        "Return, closer to zero is better. The best of each column is in bold." if spread else "A pursuer's return."
-    ]
+    facts = [ABOUT[table.figure]]
     if table.intervals:
         facts.append("Brackets hold the 95 % interval.")
     elif any(row.printed for row in table.rows):
@@ -173,7 +193,7 @@ def _bracket(table: Table, row: Row, values: np.ndarray, column: Any) -> str:
         return f" ({row.printed[column][0]:.1f})"
     if not table.intervals or len(values) < 2:
         return ""
-    low, high = (f"{end:.{1 if table.figure == FIGURE else 0}f}" for end in mean_interval(values))
+    low, high = (f"{end:.{DIGITS.get(table.figure, 3)}f}" for end in mean_interval(values))
     return f" ({low} to {high})"
 
 
@@ -194,7 +214,7 @@ def times(results: Results) -> str:
 
 def claims(results: Results) -> str:
     """Return the paper's claims and what the results say of each."""
-    found = [(claim, judge(claim, results)[0]) for claim in CLAIMS]
+    found = [(claim, verdict) for claim, (verdict, _) in zip(CLAIMS, judge(CLAIMS, results), strict=True)]
     holds, fails, undecided = (sum(one == verdict for _, one in found) for verdict in (HOLDS, FAILS, OPEN))
     rows = [[claim.text, f"**{verdict}**" if verdict == FAILS else verdict, claim.study] for claim, verdict in found]
     facts = f"Of {len(found)} claims {holds} hold, {fails} do not hold and {undecided} are not decided."

@@ -144,7 +144,7 @@ def _scenes(task: Task, actors: Actors, count: int) -> tuple[np.ndarray, np.ndar
 
     def one(key: Any, time: Any) -> tuple[Any, Any, Any]:
         state = jax.tree.map(lambda leaf: leaf[time], play(task, actors, task.reset(key)).states)
-        return state.position, state.velocity, task.scene(state).visible
+        return state.position, state.velocity, task.scene(state).seen()
 
     times = np.random.default_rng(0).integers(3, task.horizon, count)
     position, velocity, visible = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), count), times)

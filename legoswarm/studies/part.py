@@ -16,6 +16,7 @@ from legoswarm.policies.policy import POLICIES
 from legoswarm.tasks.task import Task
 
 FEW_SEEDS = {"segnn": 3}  # the paper's own number: it costs that much
+PAPERS = {"lego": {"encoder": "attention"}}  # the paper's choice where ours is another one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,8 @@ class Training:
         """Return the run's configuration."""
         known = {field.name for field in dataclasses.fields(POLICIES[self.method])}
         smaller = {name: value for name, value in scale.policy.items() if name in known}
-        options = {**smaller, **scale.algorithms.get(self.algorithm, {}), **dict(self.options)}
+        chosen = {**smaller, **PAPERS.get(self.method, {}), **scale.algorithms.get(self.algorithm, {})}
+        options = {**chosen, **dict(self.options)}
         train = configure(self.task, self.method, self.algorithm, **options)
         steps = max(int(self.steps * scale.share), 2 * train.batch)
         train = dataclasses.replace(train, steps=steps)

@@ -39,21 +39,28 @@ def curves(results: Results, study: str) -> bytes | None:
     found = {label: curve for label in labels if (curve := results.curve(study, label))}
     if not found:
         return None
-    figure, axes = _chart("environment steps of each seed", PURSUERS if study == "tag" else RETURN)
+    figure, axes = chart("environment steps of each seed", PURSUERS if study == "tag" else RETURN)
     for label, (steps, values) in found.items():
-        bands = np.array([mean_interval(point) for point in values])
-        colour, seeds = _colour(label), values.shape[1]
-        if seeds > 1:
-            axes.fill_between(steps, bands[:, 0], bands[:, 1], color=colour, alpha=0.18, linewidth=0)
-        axes.plot(steps, values.mean(1), "-" if label in methods else "--", color=colour, linewidth=1.6,
-                  marker="." if len(steps) < 10 else None,
-                  label=f"{paper.named(label)} ({seeds} seed{'s' * (seeds > 1)})")  # fmt: skip
+        draw_curve(axes, steps, values, paper.named(label), _colour(label), "-" if label in methods else "--")
     means = np.concatenate([values.mean(1) for _, values in found.values()])
     margin = 0.08 * (np.ptp(means) + 1e-9)
     axes.set_ylim(means.min() - margin, means.max() + margin)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.legend(frameon=False, fontsize=8)
     return png(figure, **CLOSE)
+
+
+def draw_curve(
+    axes: Axes, x: np.ndarray, values: np.ndarray, name: str, colour: str | None = None, line: str = "-"
+) -> None:
+    """Draw the mean over seeds of values (points, seeds) with its 95 % interval."""
+    seeds = values.shape[1]
+    label = f"{name} ({seeds} seed{'s' * (seeds > 1)})"
+    marker = "." if len(x) < 10 else None
+    [drawn] = axes.plot(x, values.mean(1), line, color=colour, linewidth=1.6, marker=marker, label=label)
+    if seeds > 1:
+        bands = np.array([mean_interval(point) for point in values])
+        axes.fill_between(x, bands[:, 0], bands[:, 1], color=drawn.get_color(), alpha=0.18, linewidth=0)
 
 
 def meetings(results: Results, study: str) -> bytes | None:
@@ -73,7 +80,7 @@ def bars(entries: dict[str, np.ndarray], what: str) -> bytes | None:
     entries = {label: values for label, values in entries.items() if len(values)}
     if not entries:
         return None
-    figure, axes = _chart(what, "", height=0.5 + 0.34 * len(entries))
+    figure, axes = chart(what, "", height=0.5 + 0.34 * len(entries))
     for row, (label, values) in enumerate(entries.items()):
         axes.barh(row, values.mean(), color=_colour(label), alpha=0.75, height=0.62)
         axes.plot(values, np.full(len(values), row), ".", color=INK, markersize=3, alpha=0.6)
@@ -95,7 +102,7 @@ def sizes(results: Results, study: str) -> bytes | None:
             lines.append((paper.named(part["label"]), counts, means))
     if not lines:
         return None
-    figure, axes = _chart("agents", "-return / agents squared (lower is better)")
+    figure, axes = chart("agents", "-return / agents squared (lower is better)")
     least = min(2, max(len(counts) for _, counts, _ in lines))  # a single size is no line
     for name, counts, means in lines:
         if len(counts) >= least:
@@ -145,7 +152,7 @@ def scenes(results: Results, study: str) -> bytes:
     return png(figure, **CLOSE)
 
 
-def _chart(x: str, y: str, height: float = 3.8) -> tuple[Figure, Axes]:
+def chart(x: str, y: str, height: float = 3.8) -> tuple[Figure, Axes]:
     """Return a figure with one plain panel whose axes are named."""
     figure = Figure(figsize=(6.4, height))
     axes = figure.add_subplot()

@@ -45,7 +45,8 @@ PAGE = """<!doctype html>
 pairs; where beyond says so, with the paper's.</p>
 <p>{contents}</p>
 <h2 id="claims">The claims of the paper</h2>
-<p>A comparison is decided when the 95 % intervals (Student's, over seeds) of the two means are disjoint. A claim holds
+<p>Two means over seeds are compared by Welch's test, learning speeds (the steps to where the worse of two methods ends)
+by Mann and Whitney's; a comparison is decided at 5 % after Holm's correction for all tests of its study. A claim holds
 if all its comparisons say so, and does not hold if one says the opposite. Where a claim has a number of ours
 (here: ...), means are compared with it.</p>
 {claims}
@@ -55,7 +56,7 @@ if all its comparisons say so, and does not hold if one says the opposite. Where
 <script>{script}</script></body></html>
 """
 VERDICT_CLASSES = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}
-PLACES = ("agents", "pursuers", "evaders", "obstacles", "start", "limit", "engine", "failure")
+PLACES = ("agents", "pursuers", "evaders", "obstacles", "start", "limit", "engine", "failure", "arena")
 
 NOTHING = "&mdash;"  # in a cell
 CURVES = "Learning curves: means over seeds; bands are 95 % intervals of the mean."
@@ -127,8 +128,7 @@ def make_page(results: Results) -> tuple[str, Pictures]:
 
 def _verdicts(claims: Sequence[Claim], results: Results) -> str:
     rows = []
-    for claim in claims:
-        verdict, evidence = judge(claim, results)
+    for claim, (verdict, evidence) in zip(claims, judge(claims, results), strict=True):
         mark = f'<strong class="{VERDICT_CLASSES[verdict]}">{verdict}</strong>'
         rows.append([_text(claim.text), mark, _text(evidence), f'<a href="#{claim.study}">{claim.study}</a>'])
     return _table(["claim", "verdict", "evidence", "study"], rows, "words")

@@ -1,6 +1,7 @@
 """Rules that decide claims from results: comparisons of methods, each with its figures.
 
-A comparison is decided when the 95 % intervals of two means over seeds are disjoint. Rules with a number of their own,
+Two means over seeds are compared by Welch's test, how soon curves reach a return by Mann and Whitney's, which takes
+"never" for the last rank. `claims` corrects all tests of a study for their number. Rules with a number of their own,
 which the claim's text then gives, compare means with it.
 """
 
@@ -13,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
-from legoswarm.evaluate.statistics import area_under_curve, mean_interval
+from legoswarm.evaluate.statistics import mean_interval, rank_test, steps_to, welch
 from legoswarm.layout import Layout
 from legoswarm.policies.policy import POLICIES, check_team
 from legoswarm.studies import paper
@@ -24,11 +25,15 @@ SIDES = [{"start": side} for side in ("left", "right", "uniform")]
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One comparison: what it says of the claim (None: not clear, or not run), the figures, and what was not run."""
+    """One comparison: what it says of the claim (None: not clear, or not run), the figures, and what was not run.
+
+    With a `chance`, the p of a two-sided test, it says so only if that is small among all tests of its study.
+    """
 
     agrees: bool | None
     evidence: str
     missing: tuple[str, ...] = ()
+    chance: float | None = None
 
 
 Rule = Callable[[Results], list[Finding]]
@@ -63,9 +68,8 @@ def compared(above: np.ndarray, below: np.ndarray, names: tuple[str, str]) -> Fi
     if not len(above) or not len(below):
         missing = tuple(name for name, values in zip(names, (above, below), strict=True) if not len(values))
         return Finding(None, "", missing)
-    (low, high), (low_below, high_below) = mean_interval(above), mean_interval(below)
-    text = f"{names[0]} {_words(above)} against {names[1]} {_words(below)}"
-    return Finding(True if low > high_below else False if high < low_below else None, text)
+    text, chance = f"{names[0]} {_words(above)} against {names[1]} {_words(below)}", welch(above, below)
+    return Finding(None, text) if chance is None else Finding(bool(above.mean() > below.mean()), text, (), chance)
 
 
 def _words(values: np.ndarray) -> str:
@@ -94,13 +98,26 @@ def above(
 
 @rule
 def faster(results: Results, study: str, ones: Sequence[str], others: Sequence[str]) -> Iterator[Finding]:
-    """Find whether the mean height of the learning curve is above that of each of the others."""
+    """Find whether a method's seeds are sooner where the worse of it and another one ends, for each of the others."""
     curves = {label: results.curve(study, label) for label in (*ones, *others)}
-    heights = {label: np.zeros(0) if curve is None else area_under_curve(*curve) for label, curve in curves.items()}
     for one in ones:
         for other in others:
             if one != other:
-                yield compared(heights[one], heights[other], (f"curve of {one}", other))
+                yield sooner({name: curves[name] for name in (one, other)})
+
+
+def sooner(curves: dict[str, tuple[np.ndarray, np.ndarray] | None]) -> Finding:
+    """Tell whether the first of two learning curves reaches the worse of their final means in fewer steps."""
+    if missing := tuple(name for name, curve in curves.items() if curve is None):
+        return Finding(None, "", missing)
+    known = {name: curve for name, curve in curves.items() if curve is not None}
+    goal = min(float(values[-1].mean()) for _, values in known.values())
+    first, second = (steps_to(*curve, goal) for curve in known.values())
+    texts = [f"{name} after {np.median(steps):.2g}" for name, steps in zip(known, (first, second), strict=True)]
+    text = f"to {goal:.1f}: {texts[0]} steps, {texts[1]} (medians)"
+    agrees = bool(np.median(first) < np.median(second))
+    chance = rank_test(first, second)
+    return Finding(None, text) if chance is None else Finding(agrees, text, (), chance)
 
 
 def peak(results: Results, label: str) -> tuple[float, np.ndarray, np.ndarray]:
@@ -115,9 +132,15 @@ def peak(results: Results, label: str) -> tuple[float, np.ndarray, np.ndarray]:
 
 @rule
 def rises_and_falls(results: Results, label: str, low: float, high: float) -> Iterator[Finding]:
-    """Find whether the curve has its peak between two numbers of steps and ends below it."""
+    """Find whether the curve rises to a peak between two numbers of steps and ends below it."""
     steps, top, end = peak(results, label)
+    first = results.curve("tag", label)
+    assert first is not None
     yield Finding(low <= steps <= high, f"{label} peaks at {steps:.2g} steps")
+    if steps == first[0][0]:
+        yield Finding(None, "no rise is seen: it is highest where its evaluations begin")
+    else:
+        yield compared(top, first[1][0], (f"{label} at its peak", "at its first evaluation"))
     yield compared(top, end, (f"{label} at its peak", "at the end"))
 
 
@@ -219,9 +242,16 @@ def after_failure(results: Results, one: str, other: str | None) -> Iterator[Fin
 
 @rule
 def refused(results: Results, methods: Sequence[str]) -> Iterator[Finding]:
-    """Find whether the policies refuse another team size."""
-    trained, other = (Layout(("agent", "landmark"), (count, count)) for count in (4, 3))
+    """Find whether every policy of a method was evaluated at the size it was trained for alone, and refuses others."""
     for method in methods:
+        parts = [part for part in results.study("generalization") if part["label"] == method]
+        if not parts:
+            raise NotRun(method)
+        pairs = [(part["content"]["policies"][0]["task"]["agents"], row) for part in parts for row in part["rows"]]
+        if elsewhere := sorted({row["agents"] for trained, row in pairs if row["agents"] != trained}):
+            yield Finding(False, f"{method} was evaluated at {elsewhere[0]} agents, another size than it trained for")
+            continue
+        trained, other = (Layout(("agent", "landmark"), (count, count)) for count in (4, 3))
         try:
             check_team(POLICIES[method], trained, other)
             yield Finding(False, f"{method} acts for another team")

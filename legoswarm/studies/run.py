@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import itertools
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from legoswarm.files import FileError, finite, read_json, write_json
-from legoswarm.learn.folder import Busy, RunFolder
+from legoswarm.files import FileError, finite, read_json, write_bytes, write_json
+from legoswarm.learn.folder import Busy, RunFolder, read_train, train_json
 from legoswarm.learn.loop import resume_run, start_run
 from legoswarm.provenance import provenance
 from legoswarm.studies.catalogue import ALL, METHODS, STUDIES
+from legoswarm.studies.cluster import CPUS, check_engine, on_cluster
 from legoswarm.studies.part import SCALES, Part, Scale, Training
 from legoswarm.studies.queue import PAUSE, say, side_by_side
 from legoswarm.studies.results import part_file
@@ -49,9 +51,20 @@ class Setup:
         path = part_file(self.out, study, part.name)
         if not path.exists():
             return False
-        if read_json(path).get("content") != json.loads(json.dumps(part.content(self.scale, self.seeds))):
+        if _filled(read_json(path).get("content")) != json.loads(json.dumps(part.content(self.scale, self.seeds))):
             raise FileError(f"{path} was made with other settings; choose another --out or take the file away")
         return True
+
+
+def _filled(content: Any) -> Any:
+    """Return what decided a result with the options that came later at their defaults, which change nothing."""
+    if isinstance(content, dict) and "policies" in content:
+        return {**content, "policies": [_filled(policy) for policy in content["policies"]]}
+    if not isinstance(content, dict) or not {"task", "policy", "algorithm", "start"} <= set(content):
+        return content
+    with contextlib.suppress(ValueError, KeyError):
+        content = {**content, **json.loads(json.dumps(train_json(read_train(content))))}
+    return {**content, "start": _filled(content["start"])}
 
 
 def study_setup(
@@ -100,27 +113,36 @@ def list_studies(names: Sequence[str], setup: Setup) -> str:
     return "\n".join(lines)
 
 
-def run_studies(names: Sequence[str], setup: Setup, *, train_only: bool = False, jobs: int = 1) -> None:
+def run_studies(
+    names: Sequence[str],
+    setup: Setup,
+    *,
+    train_only: bool = False,
+    jobs: int = 1,
+    engine: str = "local",
+    cpus: float = CPUS,
+    gpus: float | None = None,
+) -> None:
     """Do the parts that are not done yet; one that fails is named, and the others go on.
 
     With `train_only` nothing is measured: a later call, on any machine that has the run folders, does that. With
-    several `jobs` each part has a process of its own.
+    several `jobs` each part has a process of its own. With the engine `ray` each part is a task on a cluster, which
+    takes so many `cpus` and `gpus`; what it measured comes back to this machine.
     """
+    check_engine(engine)
     parts = chosen_parts(names, setup)
     if not parts:
         raise ValueError(f"no part of {', '.join(names)} is left with the methods {', '.join(setup.methods)}")
     waiting = [part for part in parts if not setup.done(*part)]
     say(f"{len(parts)} parts, {len(parts) - len(waiting)} of them done; results in {setup.out}")
-    if jobs > 1:
+    if engine == "ray":
+        failed = _elsewhere(waiting, setup, train_only, cpus, gpus)
+    elif jobs > 1:
         words = [*setup.words(), *(["--train-only"] if train_only else [])]
         failed = side_by_side([f"{study}/{part.name}" for study, part in waiting], words, jobs, setup.runs)
     else:
-        optimise = jax.config.read("jax_disable_most_optimizations")
-        jax.config.update("jax_disable_most_optimizations", setup.scale.compile_fast)
-        try:
+        with _compiling(setup.scale):
             failed = _do_all(waiting, setup, train_parts if train_only else do_part)
-        finally:
-            jax.config.update("jax_disable_most_optimizations", optimise)
     if failed:
         raise ValueError(f"{len(failed)} of {len(waiting)} parts failed: {', '.join(failed)}")
     if train_only:
@@ -143,6 +165,47 @@ def _do_all(waiting: Sequence[tuple[str, Part]], setup: Setup, do: Callable[[str
         else:
             say(f"{study}/{part.name} took {time.monotonic() - started:.0f} s")
     return failed
+
+
+@contextlib.contextmanager
+def _compiling(scale: Scale) -> Iterator[None]:
+    """Compile as a scale wants it meanwhile: fast, or to programs that run fast."""
+    optimise = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", scale.compile_fast)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", optimise)
+
+
+def _elsewhere(
+    waiting: Sequence[tuple[str, Part]], setup: Setup, train_only: bool, cpus: float, gpus: float | None
+) -> list[str]:
+    """Do parts on a cluster and write here what they gave; return the names of those that failed."""
+    there = dataclasses.replace(setup, runs=setup.runs.resolve(), out=setup.out.resolve())
+    pieces = {f"{study}/{part.name}": (study, part.name, there, train_only) for study, part in waiting}
+    failed = []
+    for number, (name, result) in enumerate(on_cluster(_part_there, pieces, cpus=cpus, gpus=gpus), 1):
+        if isinstance(result, Exception):
+            failed.append(name)
+            say(f"{name} failed: {' '.join(str(result).split())[:500]}")
+            continue
+        path = part_file(setup.out, *name.split("/"))
+        if result is not None and not path.exists():  # no file system that both machines see
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, result)
+        say(f"[{number}/{len(pieces)}] {name} is done")
+    return failed
+
+
+def _part_there(study: str, name: str, setup: Setup, train_only: bool) -> bytes | None:
+    """Do one part in a process of a cluster; return its file."""
+    [(_, part)] = chosen_parts([f"{study}/{name}"], setup)
+    with _compiling(setup.scale):
+        if train_only:
+            train_parts(study, part, setup)
+            return None
+        return do_part(study, part, setup).read_bytes()
 
 
 def do_part(study: str, part: Part, setup: Setup) -> Path:
