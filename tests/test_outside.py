@@ -20,6 +20,7 @@ from legoswarm.learn.outside import OutsidePrograms
 from legoswarm.learn.train import configure
 from legoswarm.tasks.adapters.processes import OutsideError, WorldPool
 from legoswarm.tasks.check import check_env, check_task
+from tests.browser import in_ci
 from tests.fields import Field, FieldEnv, Fields
 from tests.tiny import Yard
 
@@ -223,7 +224,7 @@ def test_mpe2_trains(tmp_path):
     assert json.loads((run.path / "config.json").read_text())["task"]["name"] == "mpe2-spread"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("momaland") is None, reason="momaland is not installed")
+@pytest.mark.skipif(importlib.util.find_spec("momaland") is None and not in_ci(), reason="momaland is not installed")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_momalands_crazyflies_train(tmp_path):
     legoswarm.import_own(os.path.join(os.path.dirname(__file__), "..", "examples", "own_environment.py"))
