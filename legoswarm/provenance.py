@@ -29,7 +29,7 @@ def provenance(*extras: str) -> dict[str, Any]:
     return {
         "versions": {"python": platform.python_version(), **versions},
         "hardware": {"device": device, "cpu": _cpu_name(), "cores": cores},
-        "revision": _revision(),
+        "revision": _revision(Path(__file__).resolve().parent),
     }
 
 
@@ -48,12 +48,16 @@ def _cpu_name() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def _revision() -> str | None:
-    """Return the git revision of the package's source if it lies in a checkout, with `-dirty` if it was changed."""
-    here = Path(__file__).resolve().parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+def _revision(here: Path) -> str | None:
+    """Return the git revision of the source if it lies in a checkout, with `-dirty` if more than results changed."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        head = _git(here, "rev-parse", "HEAD")
+        changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results")
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
+    return f"{head}-dirty" if changed else head
+
+
+def _git(here: Path, *words: str) -> str:
+    command = ["git", "-C", str(here), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()

@@ -446,7 +446,7 @@ def quick(monkeypatch):
         programs, "make_train", lambda config: real._replace(init=init, advance=advance, evaluate=evaluate)
     )
     monkeypatch.setattr(loop, "Programs", SHARED)
-    monkeypatch.setattr("legoswarm.provenance._revision", lambda: "what git would say in a tenth of a second")
+    monkeypatch.setattr("legoswarm.provenance._revision", lambda here: "what git would say in a tenth of a second")
     return RunConfig(config, seeds=(4, 7), evaluations=1, eval_episodes=2)
 
 
