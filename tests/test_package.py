@@ -18,8 +18,9 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 USE = """
 import legoswarm, numpy, os
+from legoswarm.deploy.runtime import load_runtime
 assert os.environ["WHERE"] in legoswarm.__file__, legoswarm.__file__
-policy = legoswarm.load("zoo:spread")
+policy = load_runtime("zoo:spread")
 assert policy.act(numpy.eye(2), numpy.zeros((2, 2)), ["agent", "landmark"]).shape == (1, 2)
 """
 
@@ -50,17 +51,18 @@ def test_the_source_archive_builds_the_same(built):
     assert not any(name.startswith(("results/", "runs/")) for name in names)
 
 
-def test_the_wheel_works_in_an_environment_of_its_own(built, tmp_path):
+@pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
+def test_it_is_installed_into_an_empty_environment(built, tmp_path, kind):
     """Its dependencies are those of this interpreter; `tools/check_versions.py` installs them too."""
     venv.create(tmp_path / "venv")
-    (packages,) = (tmp_path / "venv").glob("lib/*/site-packages")
-    (path,) = built.glob("*.whl")
-    zipfile.ZipFile(path).extractall(packages)
+    python, (packages,) = tmp_path / "venv" / "bin" / "python", (tmp_path / "venv").glob("lib/*/site-packages")
     lent = [place for place in site.getsitepackages() if Path(place).is_dir()]
     (packages / "lent.pth").write_text("\n".join(lent))
     surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [str(tmp_path / "venv" / "bin" / "python"), "-c", USE]
-    subprocess.run(command, cwd=tmp_path, check=True, env={**surroundings, "WHERE": str(packages)})
+    (archive,) = built.glob(kind)
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index"]
+    subprocess.run([*install, "--no-build-isolation", str(archive)], check=True, env=surroundings, capture_output=True)
+    subprocess.run([python, "-c", USE], cwd=tmp_path, check=True, env={**surroundings, "WHERE": str(packages)})
 
 
 def test_the_version_stands_in_one_place():
