@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import legoswarm
 from legoswarm.cli import main
 from legoswarm.cli.options import REQUIRED, Group, argument, number, of, parse, whole
 from legoswarm.configs import field_kinds, from_json, named, option, to_json
@@ -21,6 +23,8 @@ from legoswarm.learn.folder import RunConfig, RunFolder
 from legoswarm.learn.train import TrainConfig
 from legoswarm.policies.lego import LegoPolicy
 from legoswarm.policies.saved.file import load_policy
+from legoswarm.studies import demo
+from legoswarm.studies.paper import GENERALIZATION
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from tests.saved import save_small
@@ -306,6 +310,7 @@ def test_too_little_memory(cli, monkeypatch):
 def test_a_reader_that_goes_away():
     """`legoswarm eval ... | head -1` ends quietly."""
     code = """
+import legoswarm
 from legoswarm.cli import main
 from legoswarm.cli.evaluate import Eval
 Eval.run = lambda *_: [print("x" * 65536, flush=True) for _ in range(100)]
@@ -641,9 +646,29 @@ def test_a_table_of_one_seed_shows_the_standard_error():
 
 def test_watch(cli, tmp_path):
     code, out, err = cli("watch @spread --agents 2 --out film.gif")
-    assert (code, out, err) == (0, "film.gif\n", "")
+    assert (code, out) == (0, "film.gif\n")
+    assert re.fullmatch(r"Look at it: \S+ film.gif\n", err)
     assert (tmp_path / "film.gif").read_bytes().startswith(b"GIF8")
     assert [path.name for path in tmp_path.iterdir()] == ["film.gif"]
+
+
+@pytest.mark.slow
+def test_demo(cli, tmp_path, monkeypatch):
+    """It says what it does, sets its figures beside the paper's, and names files that are there."""
+    monkeypatch.setattr(demo, "OPTIONS", {**demo.OPTIONS, "steps": 60, "width": 8, "envs": 2, "minibatches": 1})
+    code, out, err = cli("demo")
+    assert code == 0, err
+    assert out.startswith("legoswarm trains one policy with three agents")
+    rows = [line.split() for line in out.splitlines() if re.match(r" +[2-6] ", line)]
+    papers = [str(mean) for mean, _ in GENERALIZATION["lego"].values()]
+    assert [(row[0], row[-2]) for row in rows] == list(zip("23456", papers, strict=True))
+    (measured,) = legoswarm.evaluate(tmp_path / "demo", agents=[4], episodes=200)
+    assert rows[2][1] == f"{measured['return_2c']:.1f}"
+    for name in ("spread-3.gif", "spread-5.gif", "swarm.html"):
+        assert f"{Path('demo') / name} " in out
+        assert (tmp_path / "demo" / name).stat().st_size > 10_000
+    for line in re.findall(r"^  legoswarm (.*?)(?:  |$)", out, re.MULTILINE):  # what to try next: commands that exist
+        assert cli(f"{line.split()[0]} --help")[0] == 0
 
 
 @pytest.mark.slow

@@ -8,8 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from legoswarm.cli.made import how_to_open, say_made
 from legoswarm.cli.options import REQUIRED, argument, random_seed
 from legoswarm.studies.cluster import CPUS, ENGINES
+
+NEXT = """\
+What to try next:
+  legoswarm watch                                    the policy that comes with the package, in your browser
+  legoswarm eval zoo:spread --agents 2 4 8           how good it is, with teams that it never saw
+  legoswarm train spread --agents 4 --out runs/a     train one like it: minutes on a GPU, much longer on a CPU
+  legoswarm fly --dry-run                            three simulated drones, of which one fails"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,9 +28,12 @@ class Demo:
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Show what the package does."""
+        from legoswarm.deploy.page import write_page
         from legoswarm.studies.demo import demo
 
         demo(self.out, command_line)
+        page = write_page([self.out], self.out / "swarm.html")
+        print(f"{page} runs the policy: add agents, drag them, turn the world.\n{how_to_open(page)}\n\n{NEXT}")
 
 
 # Fields of tasks that may differ from training.
@@ -91,7 +102,7 @@ class Curves:
         from legoswarm.studies.curves import draw_curves
 
         print(draw_curves(**vars(self)))
-        print(self.out)
+        say_made(self.out)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +131,7 @@ class Watch:
             return
         from legoswarm.show.watch import watch
 
-        print(watch(**{**vars(self), "policy": self.policy}))
+        say_made(watch(**{**vars(self), "policy": self.policy}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +148,7 @@ class Page:
         """Write it and print its name."""
         from legoswarm.deploy.page import write_page
 
-        print(write_page(self.policies, self.out, self.seed))
+        say_made(write_page(self.policies, self.out, self.seed))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,4 +194,4 @@ class Report:
         """Draw it and print the page's name."""
         from legoswarm.studies.report import write_report
 
-        print(write_report(self.results, self.out, self.plots, self.markdown))
+        say_made(write_report(self.results, self.out, self.plots, self.markdown))
