@@ -6,10 +6,10 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from legoswarm.cli.made import how_to_open, say_made
-from legoswarm.cli.options import REQUIRED, argument, random_seed
+from legoswarm.cli.options import REQUIRED, Group, argument, of, random_seed
 from legoswarm.studies.cluster import CPUS, ENGINES
 
 NEXT = """\
@@ -36,8 +36,26 @@ class Demo:
         print(f"{page} runs the policy: add agents, drag them, turn the world.\n{how_to_open(page)}\n\n{NEXT}")
 
 
-# Fields of tasks that may differ from training.
-CHANGES = ("start", "protocol", "limit", "sensing", "density", "obstacles", "side", "travel", "horizon")
+@dataclasses.dataclass(frozen=True)
+class World:
+    """Fields of tasks that may differ from training."""
+
+    start: str | None = argument(None, "Spread: uniform, left or right", metavar="SIDE")
+    protocol: str | None = argument(None, "paper or mpe2")
+    limit: str | None = argument(None, "on actions: none, disc:SIZE or box:SIZE", metavar="LIMIT")
+    sensing: float | None = argument(None, "radius of sight (0: none)", metavar="R")
+    density: float | None = argument(None, "Spread: agents in a unit of area (0: the usual arena)")
+    obstacles: int | None = argument(None, "Navigation: number of obstacles")
+    side: float | None = argument(None, "Navigation: side of the arena (0: as large as the team needs)")
+    travel: float | None = argument(None, "Navigation: how far away goals are at most (0: anywhere)")
+    horizon: int | None = argument(None, "steps of an episode")
+
+
+def _world(words: Sequence[str]) -> list[Group]:
+    return [Group("the world, as in training unless it is said here", World)]
+
+
+NEAREST = "look only at so many entities of each role (0: at all)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,21 +75,14 @@ class Eval:
     episodes: int | None = argument(None, "episodes (default: 1000, of the planner 64)")
     seed: int | None = argument(None, "only this seed of the run (default: all)")
     episode_seed: int | None = argument(None, "seed of the episodes' starts", flag="--eval-seed", type=random_seed)
-    start: str | None = argument(None, "Spread: uniform, left or right", metavar="SIDE")
-    protocol: str | None = argument(None, "paper or mpe2 (default: as trained)")
-    limit: str | None = argument(None, "another action limit than in training", metavar="LIMIT")
-    sensing: float | None = argument(None, "another radius of sight than in training (0: none)", metavar="R")
-    density: float | None = argument(None, "Spread: agents in a unit of area (0: the usual arena)")
-    obstacles: int | None = argument(None, "Navigation: number of obstacles")
-    side: float | None = argument(None, "Navigation: side of the arena (0: as large as the team needs)")
-    travel: float | None = argument(None, "Navigation: how far away goals are at most (0: anywhere)")
-    horizon: int | None = argument(None, "steps of an episode (default: as trained)")
-    nearest: int | None = argument(None, "look only at so many entities of each role (0: at all)")
+    nearest: int | None = argument(None, NEAREST)
     engine: str = argument("legoswarm", "whose physics", choices=("legoswarm", "mpe2"))
     plan_from: str | None = argument(
         None, "planner: whose episodes to improve (default: those of hungarian)", flag="--from", metavar="POLICY"
     )
     json: bool = argument(False, "one JSON object for each team size and seed")
+
+    groups: ClassVar = staticmethod(_world)
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Print a table, or a row for each team size and seed."""
@@ -79,7 +90,7 @@ class Eval:
         from legoswarm.evaluate.several import each_policy
         from legoswarm.files import finite
 
-        changes = {name: given[name] for name in CHANGES if name in given}
+        changes = of(World, given)
         opponents = {name[:-1]: given[name] for name in ("pursuers", "evaders") if name in given}
         apart = {*changes, "policy", "pursuers", "evaders", "json"}
         others = {name: given[name] for name in given if name not in apart}
@@ -117,6 +128,9 @@ class Watch:
     episode: int = argument(0, "which start", type=random_seed)
     axes: bool = argument(False, "draw each agent's canonical frame")
     arrows: bool = argument(False, "draw actions")
+    nearest: int | None = argument(None, NEAREST)
+
+    groups: ClassVar = staticmethod(_world)
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Draw it and print the file's name."""
@@ -131,7 +145,7 @@ class Watch:
             return
         from legoswarm.show.watch import watch
 
-        say_made(watch(**{**vars(self), "policy": self.policy}))
+        say_made(watch(**{**vars(self), "policy": self.policy}, changes=of(World, given)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -189,15 +189,15 @@ def resized(task: Task, agents: Sequence[int] | None = None, teams: Sequence[str
         raise ValueError(f"{task.name} has no pursuers and evaders; use --agents")
     if agents is not None:
         plain = {"sizes": ()} if "sizes" in fields else {}
-        return [_changed(task, {"agents": count, **plain}) for count in agents]
-    return [task] if teams is None else [_changed(task, sizes) for sizes in [_team_sizes(text) for text in teams]]
+        return [changed(task, {"agents": count, **plain}) for count in agents]
+    return [task] if teams is None else [changed(task, sizes) for sizes in [_team_sizes(text) for text in teams]]
 
 
 def _sized(
     task: Task, changes: dict[str, Any], agents: Sequence[int] | None, teams: Sequence[str] | None
 ) -> list[Task]:
     """Return the task with some fields changed at each team size, by default at each that it mixes."""
-    task = _changed(task, changes)
+    task = changed(task, changes)
     return resized(task, sorted(set(getattr(task, "sizes", ()))) or None if agents is None else agents, teams)
 
 
@@ -252,7 +252,7 @@ def _opponents(name: str, opponents: dict[str, str], changes: dict[str, Any]) ->
         known = [files[r].layout for r in (roles[0], role)]
         if known[0].roles != known[1].roles or role not in file.policies:
             raise FileError(f"policies that meet must know the same roles, not {known[0].roles} and {known[1].roles}")
-    first, *others = (_settings(_changed(trained_task(file), changes)) for file in files.values())
+    first, *others = (_settings(changed(trained_task(file), changes)) for file in files.values())
     for other in others:
         for setting, value in first.items():
             if value != other[setting]:
@@ -284,7 +284,8 @@ def _meeting(files: dict[str, PolicyFile], seed: int | None) -> tuple[Actors, tu
     return {role: repeat(actors[role], len(seeds)) for role, (actors, seeds) in sides.items()}, longest
 
 
-def _changed(task: Task, changes: dict[str, Any]) -> Task:
+def changed(task: Task, changes: dict[str, Any]) -> Task:
+    """Return the task with other values of some fields, or refuse those that it does not have."""
     fields = {field.name for field in dataclasses.fields(task)}  # pyright: ignore[reportArgumentType]
     if unknown := sorted(set(changes) - fields):
         raise ValueError(f"the task {task.name} has no {unknown[0]}")
