@@ -170,18 +170,24 @@ def beyond(scale: Scale) -> Iterable[Part]:
 LOCAL = (("nearest", 8), ("encoder", "joint"))  # who sees its neighbours alone
 
 
-def at_size(agents: int, arena: str = "", **changes: Any) -> Measure:
+def at_size(agents: int, arena: str = "", nearest: int | None = None, **changes: Any) -> Measure:
     """Evaluate one team size, with fewer episodes the more agents there are, but ten at least."""
-    label = {"arena": arena} if arena else {}
-    return evaluated(agents=(agents,), at_most=max(10, 12_800 // agents), changes=changes, label=label)
+    label, few = {"arena": arena} if arena else {}, max(10, 12_800 // agents)
+    return evaluated(agents=(agents,), at_most=few, nearest=nearest, changes=changes, label=label)
 
 
 def swarms(scale: Scale) -> Iterable[Part]:
-    """Train with few agents on Spread; evaluate at up to 1,024, in arenas that grow with them."""
+    """Train with few agents on Spread; evaluate at up to 1,024, in arenas that grow with them.
+
+    Beside it stand zoo:spread, which was never trained for this, and the central controller, which sees everything.
+    """
     few = scale.sizes(4, 8, 16)
     world = Spread(agents=max(few), sizes=few, density=1.0, sensing=1.2, horizon=50)
     trained = Training(world, "lego", 4_000_000, options=LOCAL, algorithm="masac")
-    yield Part("lego", (trained,), tuple(map(at_size, scale.sizes(8, 64, 256, 1024))), "lego at constant density")
+    sizes = scale.sizes(8, 64, 256, 1024)
+    yield Part("lego", (trained,), tuple(map(at_size, sizes)), "lego at constant density")
+    untrained = [at_size(agents, nearest=8, density=1.0, sensing=1.2, horizon=50) for agents in sizes]
+    yield Part("zoo", ("zoo:spread",), tuple(untrained), "zoo:spread, not trained for it")
     central = [at_size(agents, density=1.0, horizon=50) for agents in scale.sizes(8, 64, 256)]
     yield Part("hungarian", ("hungarian",), tuple(central), "hungarian, sees everything")
 
