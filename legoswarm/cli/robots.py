@@ -78,6 +78,8 @@ class Fly:
             raise ValueError(f"name a crazyflies.yaml, or choose one of {choices}")
         if self.check and not self.crazyflies:
             raise ValueError("--check needs a crazyflies.yaml")
+        if self.source is not None and not self.crazyflies:
+            raise ValueError("--source needs a crazyflies.yaml: simulated drones know where they are")
         if len(self.obstacles) % 2:
             raise ValueError("--obstacles takes two numbers for each obstacle, x and y")
         if self.crazyflies and self.trials not in (None, 1):
@@ -104,7 +106,7 @@ class Fly:
         if self.crazyflies and self.check:
             from legoswarm.deploy.check import check_first
 
-            check_first(self.crazyflies, setting, self.source)
+            check_first(self.crazyflies, setting, self.source, self.gamepad)
             return
         if self.statistics:
             how = {"plant": self.plant, "episodes": self.episodes, "seed": self.seed, "jobs": self.jobs}

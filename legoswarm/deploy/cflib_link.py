@@ -22,6 +22,7 @@ from legoswarm.deploy.link import (
     STATE_PERIOD,
     STATE_VARIABLES,
     VARIANCE_PERIOD,
+    VARIANCE_SECONDS,
     VARIANCES,
     DroneState,
     Echoes,
@@ -64,6 +65,7 @@ class CflibLink(Link):
         self._setpoint: _Setpoint | None = None  # the mailbox: the newest one counts
         self._state: DroneState | None = None
         self._variances: tuple[float, ...] = ()
+        self._variances_came = -math.inf
         self._stamps, self._echoes = Stamps(), Echoes()
         self._acknowledged: float | None = None
         self._lost: str | None = None
@@ -164,7 +166,9 @@ class CflibLink(Link):
             flying = self._state is not None and Health.FLYING in self._state.health
             if self._lost is not None and flying and not self._may_fall:
                 self._land_now(LAND_SECONDS)  # in case the drone still hears
-        self._closing.wait()
+        while not self._closing.is_set():  # it may also hear that it is to land or to stop
+            with contextlib.suppress(Exception):
+                self._jobs.get(timeout=0.2)()
         with contextlib.suppress(Exception):
             self._hang_up()
 
@@ -232,14 +236,15 @@ class CflibLink(Link):
         return config
 
     def _hear(self, values: dict[str, float], milliseconds: int) -> None:
-        variance = max(self._variances, default=0.0)
-        state = DroneState.read(values, variance, time.monotonic(), self._stamps.seconds(milliseconds))
+        now = time.monotonic()
+        variance = max(self._variances) if now - self._variances_came < VARIANCE_SECONDS else math.inf
+        state = DroneState.read(values, variance, now, self._stamps.seconds(milliseconds))
         self._state = state or self._state
         if state is not None:
             self._answered.set()
 
     def _hear_variance(self, values: dict[str, float], milliseconds: int) -> None:
-        self._variances = tuple(values.values())
+        self._variances, self._variances_came = tuple(values.values()), time.monotonic()
 
     def _hear_echo(self, packet: Any) -> None:
         if packet.channel == 0 and len(packet.data) == ECHO_BYTES:
@@ -310,7 +315,7 @@ class CflibLink(Link):
         self._answered.set()
 
     def _post(self, job: Callable[[], None]) -> None:
-        """Have the drone's own thread do something; a lost link does nothing."""
+        """Have the drone's own thread do something, or try to where the link is lost."""
         if self._state is None:
             raise LinkError(f"{self.name} is not connected")
         self._jobs.put(job)

@@ -11,7 +11,7 @@ import numpy as np
 from legoswarm.deploy.cflib_link import require_cflib
 from legoswarm.deploy.crazyflies import read_crazyflies
 from legoswarm.deploy.guard_process import fly_guarded
-from legoswarm.deploy.plan import Outcome, Report, Robot, Status, Wish
+from legoswarm.deploy.plan import MissionError, Outcome, Report, Robot, Status, Wish
 from legoswarm.deploy.setting import Setting
 
 HOVER_SECONDS = 5.0
@@ -34,7 +34,7 @@ class Hover:
         return Wish(1.0 * (start - report.position)[:, :2], done=report.time - begun > self._seconds)
 
 
-def check_first(path: str | Path, setting: Setting, source: str | None = None) -> Outcome:
+def check_first(path: str | Path, setting: Setting, source: str | None = None, gamepad: bool = False) -> Outcome:
     """Fly the first drone of a file up and down, and say what was found; an error is raised once it has landed."""
     require_cflib()
     first = read_crazyflies(path, captured=source is not None)[0]
@@ -44,13 +44,17 @@ def check_first(path: str | Path, setting: Setting, source: str | None = None) -
     )  # fmt: skip
     hover = Hover()
     plan = dataclasses.replace(setting.plan, failure="none")
-    outcome = fly_guarded([robot], hover, setting.rules, plan, limits=setting.limits, source=source, say=_say)
+    outcome = fly_guarded(
+        [robot], hover, setting.rules, plan, limits=setting.limits, source=source, gamepad=gamepad, say=_say
+    )
     if outcome.error is not None:
         raise outcome.error
     link, status = outcome.links[first.name], outcome.statuses[first.name]
     _say(f"round trip at most {1e3 * (link['latency'] or 0):.0f} ms, {100 * (link['answered'] or 0):.0f} % answered")
     _say(f"lowest battery {link['battery']:.2f} V, moved {hover.drift:.2f} m while it hovered")
-    _say(f"{first.name} is fit to fly" if status is Status.LANDED else f"{first.name} {status.value}: do not fly it")
+    if status is not Status.LANDED:
+        raise MissionError(f"{first.name} {status.value}: do not fly it")
+    _say(f"{first.name} is fit to fly")
     return outcome
 
 

@@ -64,7 +64,7 @@ def read_crazyflies(path: str | Path, *, captured: bool = False) -> list[Crazyfl
         drones.append(_drone(path, str(name), settings, captured))
     if not drones:
         raise FileError(f"{path} has no robot that is enabled")
-    if len({drone.uri for drone in drones}) < len(drones):
+    if len({drone.uri.casefold() for drone in drones}) < len(drones):
         raise FileError(f"{path} gives two robots the same uri")
     return drones
 

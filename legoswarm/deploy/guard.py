@@ -141,6 +141,8 @@ class Guard:
                 drone.link.set_pose(*drone.start, 0.0, self.plan.connect_seconds)
         self._due = self._clock.now()
         self._wait(lambda: self.squad.age < self.limits.old, 2.0, "does not say where it is")
+        patience = 2.0 if self._positions is None else self.plan.connect_seconds  # estimators take some poses
+        self._wait(lambda: self.squad.sure, patience, "is not sure where it is")
         check_at_start(self.drones, self.squad.position, self.plan.near)
         check_places(self._names, self.squad.position, self.rules, self.obstacles)
         for drone in self.drones:
@@ -256,6 +258,7 @@ class Guard:
             self._diary.event(f"the loop is late by {late:.2f} s")
             self._due = self._clock.now()
         self._clock.sleep_until(self._due)
+        self._check_orders()  # first: nothing that goes wrong below may keep people from stopping drones
         self.squad.look()
         self.squad.record(self._stage.value)
         if self._stage in IN_FLIGHT:
@@ -266,12 +269,11 @@ class Guard:
                 raise MissionError(f"the policy has said nothing for {silence:.1f} s")
         elif self._stage is Stage.LAND:
             self.squad.watch_landings(self.rules)
-        self._check_orders()
 
     def _watch(self) -> None:
         """Find drones that have failed; before the run nobody may fail."""
         for at, member in enumerate(self.squad.members):
-            if not member.steered:
+            if not (member.steered or member.hovers):
                 continue
             if member.trust.astray:
                 self.squad.stop(at, "it goes astray")
@@ -317,12 +319,13 @@ class Guard:
                 self._diary.write(note["kind"], **fields)
 
     def _check_orders(self) -> None:
-        """Do what people want: a first Ctrl-C or `land` lands all, a second one or `stop` stops all, a name that one.
+        """Do what people want: Ctrl-C or `land` lands all, a second Ctrl-C or `stop` stops all, a name that one.
 
         What was stopped stays so.
         """
         for order in self._orders():
-            self._interrupts += order == "land"
+            if order == "land":  # however often
+                self._interrupts = max(self._interrupts, 1)
             if order == "stop" or order in self._names:
                 self._stop([order] if order in self._names else self._names)
         if self._interrupts > 1:
@@ -338,13 +341,13 @@ class Guard:
 
     @contextlib.contextmanager
     def _catching_interrupts(self) -> Iterator[None]:
-        """Count Ctrl-C and requests to end, so that they cut no line of the flight short."""
+        """Count Ctrl-C, so that it cuts no line of the flight short; requests to end are one, however often."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
-        def count(*_: object) -> None:
-            self._interrupts += 1
+        def count(number: int, frame: object) -> None:
+            self._interrupts = self._interrupts + 1 if number == signal.SIGINT else max(self._interrupts, 1)
 
         signals = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
         before = {number: signal.signal(number, count) for number in signals}

@@ -86,11 +86,12 @@ def _converse(guardian: _Guardian, commander: Commander, say: Callable[[str], No
         report = Report.from_json(reports[-1])
         try:
             wish = commander.wish(report)
+            said = None if wish is None else wish.to_json()
         except Exception as error:
             failed = error
-            wish = Wish(np.zeros((len(report.steered), 2)), land=in_words(error))
-        if wish is not None:
-            guardian.send(wish.to_json())
+            said = Wish(np.zeros((len(report.steered), 2)), land=in_words(error)).to_json()
+        if said is not None:
+            guardian.send(said)
     raise MissionError("the guard's process has ended: the drones' own watchdogs level them out and stop their motors")
 
 
@@ -130,17 +131,20 @@ class _Guardian(contextlib.AbstractContextManager["_Guardian"]):
 
     @contextlib.contextmanager
     def passing_interrupts(self) -> Iterator[None]:
-        """Pass Ctrl-C on instead of being cut short by it: the first one lands all, the second one stops all."""
+        """Pass Ctrl-C on instead of being cut short by it: the first one lands all, the second one stops all.
+
+        Other requests to end land all, however often they come.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         count = 0
 
-        def tell(*_: object) -> None:
+        def tell(number: int, frame: object) -> None:
             nonlocal count
-            count += 1
+            count += number == signal.SIGINT
             with contextlib.suppress(OSError):
-                os.write(self._wire, b"l" if count == 1 else b" ")
+                os.write(self._wire, b" " if number == signal.SIGINT and count > 1 else b"l")
 
         signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {number: signal.signal(number, tell) for number in signals}
@@ -188,7 +192,8 @@ class Mailbox:
         fail = {at: mode for wish in wishes for at, mode in wish.fail.items()}
         land = next((wish.land for wish in wishes if wish.land is not None), None)
         stop = tuple({name for wish in wishes for name in wish.stop})
-        return dataclasses.replace(wishes[-1], notes=notes, fail=fail, land=land, stop=stop)
+        done = any(wish.done for wish in wishes)
+        return dataclasses.replace(wishes[-1], notes=notes, fail=fail, land=land, stop=stop, done=done)
 
 
 class Lines:

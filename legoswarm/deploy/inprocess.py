@@ -19,6 +19,7 @@ from legoswarm.deploy.link import (
     STATE_PERIOD,
     STATE_VARIABLES,
     VARIANCE_PERIOD,
+    VARIANCE_SECONDS,
     VARIANCES,
     DroneState,
     Echoes,
@@ -79,7 +80,7 @@ class InProcessLink(Link):
         self._world = world
         self._is_open = False
         self._state: DroneState | None = None
-        self._variance = 0.0
+        self._variance, self._variance_came = math.inf, -math.inf
         self._stamps, self._echoes = Stamps(), Echoes()
 
     def listen(self) -> None:
@@ -98,9 +99,11 @@ class InProcessLink(Link):
         form = "<" + "".join(crtp.LOG_FORMATS[KINDS[kind]] for _, kind in variables)
         values = dict(zip((name for name, _ in variables), struct.unpack(form, data), strict=True))
         if block == 1:
-            self._variance = max(values.values())
+            self._variance, self._variance_came = max(values.values()), self._world.now()
             return
-        state = DroneState.read(values, self._variance, self._world.now(), self._stamps.seconds(milliseconds))
+        now = self._world.now()
+        variance = self._variance if now - self._variance_came < VARIANCE_SECONDS else math.inf
+        state = DroneState.read(values, variance, now, self._stamps.seconds(milliseconds))
         self._state = state or self._state
 
     def open(self, timeout: float) -> None:

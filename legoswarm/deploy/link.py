@@ -27,6 +27,7 @@ STATE_VARIABLES = (
 )
 VARIANCES = tuple((f"kalman.{name}", "float") for name in ("varPX", "varPY", "varPZ"))
 STATE_PERIOD, VARIANCE_PERIOD = 0.02, 0.1  # s
+VARIANCE_SECONDS = 2.0  # s after which an estimator that says nothing of its variances is not sure of anything
 
 
 class LinkError(ValueError):
@@ -153,15 +154,15 @@ class Echoes:
         waited = waits[-2] if len(waits) > 1 else 0.0
         answers = list(self._answers)
         share = sum(answers) / len(answers)
-        return Quality(None if typical is None else max(typical, waited), share)
+        return Quality(max(typical or 0.0, waited) if typical is not None or waited else None, share)
 
 
 @runtime_checkable
 class Link(Protocol):
     """The link to one drone. Methods return at once unless they say otherwise, and raise LinkError when they fail.
 
-    Once the link is lost, orders do nothing; `lost` says so. What is allowed is decided here; how it is sent, by the
-    links to drones of one kind.
+    Once the link is lost, nothing is streamed, and orders are only tried; `lost` says so. What is allowed is decided
+    here; how it is sent, by the links to drones of one kind.
     """
 
     name: str  # of the drone as in crazyflies.yaml, for example cf1

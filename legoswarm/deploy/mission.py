@@ -58,6 +58,8 @@ class Mission:
             if report.stage == "preflight":  # a policy that compiles does it on the ground
                 setting.act(self.policy, plane, still, report.steered)
             return Wish(still)
+        if self._step >= plan.horizon:
+            return Wish(still, done=True)
         if self._reference is None:
             self._reference, self._begun = Reference.at_rest(plane.copy(), report.time), report.time
         notes: list[dict[str, Any]] = []

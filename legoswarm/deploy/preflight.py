@@ -59,12 +59,10 @@ def check_decks(drone: Drone, plan: Plan, captured: bool) -> list[str]:
 
 
 def check_link(drone: Drone, limits: Limits) -> None:
-    """Refuse a drone whose link is too slow, or whose estimator is not sure where it is."""
-    trip, state = drone.link.quality().latency, drone.link.state()
+    """Refuse a drone whose link is too slow."""
+    trip = drone.link.quality().latency
     if trip is not None and trip > limits.round_trip:
         raise MissionError(f"a round trip to {drone.name} takes {trip:.2f} s, more than {limits.round_trip:g} s")
-    if state is not None and state.variance > limits.variance:
-        raise MissionError(f"{drone.name} is not sure where it is (variance {state.variance:.2g} m^2)")
 
 
 def check_at_start(drones: Sequence[Drone], position: Float[np.ndarray, "drones 3"], near: float) -> None:

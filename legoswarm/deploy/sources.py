@@ -94,7 +94,7 @@ class UdpSource(_Poses):
         stamp = float(message["time"])
         for name, *numbers in message["poses"]:
             values = np.array(numbers, float)
-            if len(values) not in (3, 6, 10) or not np.isfinite(values).all() or not math.isfinite(stamp):
+            if values.shape not in ((3,), (6,), (10,)) or not (np.isfinite(values).all() and math.isfinite(stamp)):
                 raise ValueError
             velocity = values[3:6] if len(values) > 3 else None
             self.note(str(name), values[:3], velocity, values[6:] if len(values) == 10 else None, stamp)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from legoswarm.deploy.flightlog import Diary
-from legoswarm.deploy.link import CLOSE_HEIGHT, DroneState, Positions
+from legoswarm.deploy.link import CLOSE_HEIGHT, DroneState, Pose, Positions
 from legoswarm.deploy.plan import Clock, Drone, Plan, Status
 from legoswarm.deploy.preflight import BROKEN
 from legoswarm.deploy.safety import BODY, Obstacles, Plane, Reason, Rules, Sighting, Verdict, apply_rules
@@ -44,7 +44,7 @@ class Member(Drone):
     told: tuple[float, np.ndarray] | None = None  # and it was told so, then and there
     stopped: bool = False  # its motors were stopped
     fell: bool = False
-    at_obstacle: int = 0  # for so many looks in a row it has been about to hit one
+    at_obstacle: int = 0  # in so many samples in a row it has been about to hit one
     low_since: float | None = None  # the battery
     forwarded: float = -math.inf  # when it was last told where it is seen
     worst: dict[str, float | None] = dataclasses.field(default_factory=dict)  # of its link
@@ -104,8 +104,10 @@ class Squad:
         """Return whether a drone is known to stand; one that has failed and says nothing does so after a while."""
         member = self.members[at]
         if (state := self._fresh(member)) is not None:
-            known = self.age[at] <= self._limits.old and self.position[at, 2] < CLOSE_HEIGHT
-            return bool(known) or not state.flies
+            low = self.age[at] <= self._limits.old and self.position[at, 2] < CLOSE_HEIGHT
+            return not state.flies or bool(
+                low and not member.blind
+            )  # it says that it flies for a while after a landing
         return member.failure is not None and self._clock.now() - member.failed_at > GONE_SECONDS
 
     def _fresh(self, member: Member) -> DroneState | None:
@@ -120,20 +122,39 @@ class Squad:
         now = self._clock.now()
         for at, member in enumerate(self.members):
             state, quality, trust = member.link.state(), member.link.quality(), member.trust
-            seen = self._positions.pose(member.name) if self._positions else state
-            trust.look(seen, quality.latency, now)
+            seen = self._seen_from_outside(member) if self._positions else state
+            trust.look(seen, None if self._positions else quality.latency, now)
             if self._positions and seen is not None and trust.believed and now - member.forwarded >= FORWARD_SECONDS:
                 member.forwarded = now
                 member.link.send_pose(seen)
-            told = self._commanded and member.steered
-            order = np.array([*self._verdict.velocity[at], member.level]) if told else None
+            told = self._commanded and (member.steered or member.hovers)
+            order = np.array([*(member.steered * self._verdict.velocity[at]), member.level]) if told else None
             own = state if self._positions and told else None
             trust.judge(order, own, 0.0 if state is None else state.variance, quality, now)
             self.position[at], self.velocity[at], self.age[at] = trust.position, trust.velocity[:2], trust.age
             self._note_link(member, state)
-            member.at_obstacle = member.at_obstacle + 1 if self._flies_at_obstacle(member) else 0
+            if trust.news:
+                member.at_obstacle = member.at_obstacle + 1 if self._flies_at_obstacle(member) else 0
         tame = np.array([not member.wild for member in self.members])
         self.velocity[~self.steered & tame] = 0.0
+
+    def _seen_from_outside(self, member: Member) -> Pose | None:
+        """Return the pose that the source gives; one that fails gives none, and the last one grows old."""
+        assert self._positions is not None
+        with self._diary.noting(f"asking where {member.name} is seen"):
+            return self._positions.pose(member.name)
+        return None
+
+    @property
+    def sure(self) -> Bool[np.ndarray, " drones"]:
+        """Return which drones know where they are: by their own variance, and where they are seen, if they are."""
+        found = []
+        for at, member in enumerate(self.members):
+            state = self._fresh(member)
+            sure = state is not None and state.variance <= self._limits.variance
+            away = 0.0 if state is None else float(np.linalg.norm(state.position - self.position[at]))
+            found.append(sure and (self._positions is None or away <= self._limits.disagreement))
+        return np.array(found)
 
     def _flies_at_obstacle(self, member: Member) -> bool:
         """Return whether a drone is so close to an obstacle, and so fast, that it would fall just short of it.
@@ -258,7 +279,7 @@ class Squad:
     def fail(self, at: int, why: str, mode: str) -> None:
         """Steer a drone no longer: it lands, hovers on the spot, or its motors stop, as `mode` says."""
         member = self.members[at]
-        if not member.steered:
+        if not (member.steered or member.hovers):
             return
         member.failure, member.failed_at = why, self._clock.now()
         member.lands, member.hovers = mode == "land", mode == "hover"
@@ -276,7 +297,7 @@ class Squad:
         member = self.members[at]
         if member.stopped:
             return
-        member.stopped, member.lands, member.hovers = True, False, False
+        member.stopped, member.lands, member.hovers, member.wild = True, False, False, True
         if member.failure is None:
             member.failure, member.failed_at = why, self._clock.now()
         self.set_status(member, Status.FAILED)
@@ -337,7 +358,8 @@ class Squad:
             elif member.fell:
                 status = Status.FELL
             else:
-                status = Status.UNKNOWN if state.flies and member.trust.position[2] > CLOSE_HEIGHT else Status.LANDED
+                up = member.blind or member.trust.position[2] > CLOSE_HEIGHT
+                status = Status.UNKNOWN if state.flies and up else Status.LANDED
             if status is Status.UNKNOWN and last is not None and last.flies:
                 member.failure = member.failure or "it was not seen to land"
             self.set_status(member, status)

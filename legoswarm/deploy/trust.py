@@ -29,6 +29,7 @@ LAG = 0.25  # s, of a Crazyflie's velocity loop
 FUTURE = 0.02  # s by which clocks of one computer may differ
 WINDOW = 0.8  # s over which the way of a drone is compared with its orders
 DRIFT = 1e-4  # s for each second by which quartz clocks may drift apart
+EARLY, EARLY_SECONDS = 0.05, 0.15  # s: who is dated ahead by more is believed only if all are, for so long
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,13 +64,23 @@ class Delays:
 
     def __init__(self) -> None:
         self._smallest, self._seen = math.inf, 0.0
+        self._early: float | None = None  # since when all samples are dated ahead of the fastest so far
 
     def excess(self, stamp: float, received: float) -> float:
-        """Return by how much longer than the fastest so far a sample took that arrived at `received`."""
+        """Return by how much longer than the fastest so far a sample took that arrived at `received`.
+
+        It is negative for a sample that is dated ahead, unless all have been for a while: then the clock was set.
+        """
         self._smallest += DRIFT * max(received - self._seen, 0.0)
         self._seen = received
-        self._smallest = min(self._smallest, received - stamp)
-        return received - stamp - self._smallest
+        delay = received - stamp
+        if delay < self._smallest - EARLY and math.isfinite(self._smallest):
+            self._early = received if self._early is None else self._early
+            if received - self._early < EARLY_SECONDS:
+                return delay - self._smallest
+        self._early = None
+        self._smallest = min(self._smallest, delay)
+        return delay - self._smallest
 
 
 class Trust:
@@ -82,6 +93,7 @@ class Trust:
         self.age = math.inf
         self.rate: float | None = None  # of new samples in a second, once it was looked at for so long
         self.believed = False  # whether the newest sample was
+        self.news = False  # whether the last look showed a new one
         self.astray = False  # it goes where nobody sent it, and fast
         self._delays = Delays()
         self._measured = -math.inf  # when, by our clock, the position was taken that is believed
@@ -95,7 +107,8 @@ class Trust:
 
     def look(self, pose: Pose | None, trip: float | None, now: float) -> None:
         """Take in the newest sample, which may be the one of before."""
-        if pose is not None and self._is_new(pose):
+        self.news = pose is not None and self._is_new(pose)
+        if pose is not None and self.news:
             delay = 0.0 if pose.stamp is None else self._delays.excess(pose.stamp, pose.received)
             measured = pose.received - delay - (0.0 if pose.stamp is None else 0.5 * (trip or 0.0))
             why = self._refusal(pose, measured, now)
@@ -138,6 +151,7 @@ class Trust:
         apart = f"its own estimate is {away:.2f} m away from where it is seen" if away > limits.disagreement else None
         self._note("apart", apart, now)
         unsure = f"its estimator is not sure of its position (variance {variance:.2g} m^2)"
+        unsure = unsure if math.isfinite(variance) else "its estimator does not say how sure it is"
         self._note("variance", unsure if variance > limits.variance else None, now)
         trip = quality.latency
         slow = None if trip is None or trip <= limits.round_trip else f"a round trip to it takes {trip:.2f} s"
@@ -168,8 +182,9 @@ class Trust:
 
     def _refusal(self, pose: Pose, measured: float, now: float) -> str | None:
         """Return why a sample cannot be true, or None."""
-        if not (np.isfinite(pose.position).all() and np.isfinite(pose.velocity).all()):
-            return "its position is not a number"
+        vectors = np.shape(pose.position) == np.shape(pose.velocity) == (3,)
+        if not (vectors and np.isfinite(pose.position).all() and np.isfinite(pose.velocity).all()):
+            return "its position is not three numbers"
         if measured > now + FUTURE:
             return f"its position comes from {measured - now:.2f} s in the future"
         before = None if self._last is None else self._last.stamp
@@ -178,7 +193,9 @@ class Trust:
         if not math.isfinite(self._measured):
             return None
         seconds = min(max(measured - self._measured, 0.0), 1.0)
-        off = float(np.linalg.norm(pose.position - self.position - seconds * self.velocity))
+        # A velocity that cannot be true must not carry what is expected away from where the drone is.
+        ahead = seconds * min(1.0, self.limits.dash / max(float(np.linalg.norm(self.velocity)), 1e-9))
+        off = float(np.linalg.norm(pose.position - self.position - ahead * self.velocity))
         if off > self.limits.jump + self.limits.dash * seconds:
             return f"its position jumped by {off:.2f} m"
         return None

@@ -311,7 +311,7 @@ def test_a_source_of_positions_that_breaks_down_lands_everybody():
 
     scenario = Scenario(positions=Broken())
     outcome = scenario.fly()
-    assert isinstance(outcome.error, OSError)
+    assert set(outcome.failures.values()) == {"its position is older than 0.4 s"}
     assert_safe(scenario)
 
 

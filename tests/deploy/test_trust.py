@@ -79,6 +79,28 @@ def test_one_bad_sample_is_passed_over_and_a_run_of_them_lands():
     assert drone.fly(0.3, see=away) == "its position jumped by 1.00 m"
 
 
+def test_one_velocity_and_one_stamp_that_are_wrong_are_passed_over():
+    """Neither a velocity that carries the drone away nor a date in the future spoils the samples after it."""
+    drone = Watched()
+    drone.fly(1.0)
+    assert drone.fly(TICK, see=lambda pose: changed(pose, velocity=np.array([6.0, 0.0, 0.0]))) is None
+    assert drone.fly(1.0) is None
+    assert not drone.trust.doubtful
+    assert drone.fly(TICK, see=lambda pose: changed(pose, stamp=pose.stamp + 1.0)) is None
+    assert drone.trust.doubtful  # it is refused
+    assert drone.fly(1.0) is None
+    assert drone.trust.age == pytest.approx(0.0, abs=0.001)
+    assert not drone.trust.doubtful
+
+
+def test_a_clock_that_was_set_ahead_is_believed_when_it_stays_so():
+    drone = Watched()
+    drone.fly(1.0)
+    for _ in range(20):
+        assert drone.fly(0.1, see=lambda pose: changed(pose, stamp=pose.stamp + 5.0)) is None
+    assert drone.trust.age == pytest.approx(0.0, abs=0.001)
+
+
 def test_positions_from_the_future_and_clocks_that_go_back_are_refused():
     drone = Watched()
     drone.fly(1.0)
@@ -123,6 +145,7 @@ def test_height_variance_latency_and_two_estimates():
     sink = iter(np.linspace(0, 0.5, 50))
     assert "lower than it was told" in low.fly(1.0, see=lambda p: changed(p, position=p.position - [0, 0, next(sink)]))
     assert "variance 0.5" in Watched().fly(1.0, variance=0.5)
+    assert "does not say how sure it is" in Watched().fly(1.0, variance=np.inf)
     assert "a round trip to it takes 0.30 s" in Watched().fly(1.0, trip=0.3)
     elsewhere = Pose(0.0, np.array([3.0, 0.0, 0.6]), np.zeros(3))
     assert "away from where it is seen" in Watched().fly(1.0, own=elsewhere)
@@ -131,6 +154,10 @@ def test_height_variance_latency_and_two_estimates():
 def test_round_trips():
     echoes = Echoes()
     assert echoes.quality(0.0) == Quality(None, 1.0)
+    unanswered = Echoes()
+    for at in range(4):  # nothing has ever come back: that is a slow link too
+        unanswered.next(at / 10)
+    assert unanswered.quality(0.4).latency == pytest.approx(0.3)
     for at in range(10):
         number = echoes.next(at / 10)
         assert echoes.next(at / 10 + 0.05) is None
