@@ -40,7 +40,7 @@ def test_the_readmes_example_covers_the_landmarks(capsys):
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("tool", "page"), [("scale", "scale.md"), ("outside", "extending.md")])
+@pytest.mark.parametrize(("tool", "page"), [("scale", "scale.md"), ("outside", "own-environment.md")])
 def test_tables_are_those_that_tools_print(tool, page):
     names = runpy.run_path(str(ROOT / "tools" / f"{tool}.py"))
     for table in names["TABLES"]:
