@@ -1,12 +1,18 @@
 """README and documents: links lead somewhere, the example does what it says, and figures in prose are the results'."""
 
+import importlib
+import inspect
 import re
 import runpy
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from legoswarm.cli import COMMANDS
+from legoswarm.cli.options import parse
+from legoswarm.files import FileError
 from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, judge
 from legoswarm.studies.results import Results
 
@@ -38,6 +44,30 @@ def test_the_readmes_example_covers_the_landmarks(capsys):
     agents, landmarks = names["positions"][:6], names["positions"][6:]
     assert np.linalg.norm(agents[:, None] - landmarks, axis=-1).min(0).max() < 0.15
     assert capsys.readouterr().out
+
+
+def test_the_tutorials_robots_cover_their_places():
+    example = runpy.run_path(str(ROOT / "examples/robots.py"))
+    assert inspect.getsource(example["command"]) in (ROOT / "docs/start.md").read_text()
+    paths, places, broken = example["simulate"]()
+    working = np.delete(paths[-1], broken, axis=0)
+    assert np.linalg.norm(places[:, None] - working, axis=-1).min(1).max() < 0.1
+    assert np.linalg.norm(places - paths[-1][broken], axis=-1).min() > 0.4
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_the_options_that_documents_give_them(page):
+    blocks = re.findall(r"```(?:bash)?\n(.*?)```", page.read_text(), re.DOTALL)
+    lines = [line for block in blocks for line in re.findall(r"^(?:\w+=\S+ )*legoswarm (.+)$", block, re.MULTILINE)]
+    for words in (shlex.split(line, comments=True) for line in lines):
+        command = importlib.import_module(f"legoswarm.cli.{COMMANDS[words[0]][0]}")
+        try:
+            parse(getattr(command, words[0].capitalize()), page.name, words[1:])
+        except SystemExit as end:
+            assert not end.code, shlex.join(words)  # noqa: PT017, --help ends too, with 0
+        except (FileError, ValueError) as error:
+            if not re.search("runs/|--import|demo", str(error)):  # what only readers have
+                raise
 
 
 @pytest.mark.parametrize(("tool", "page"), [("scale", "scale.md"), ("outside", "own-environment.md")])
