@@ -46,6 +46,14 @@ def test_the_readmes_example_covers_the_landmarks(capsys):
     assert capsys.readouterr().out
 
 
+def test_code_beside_the_equations_is_that_of_the_package():
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs/method.md").read_text(), re.DOTALL)
+    source = "".join(path.read_text() for path in (ROOT / "legoswarm").rglob("*.py"))
+    bare, *blocks = (re.sub(r"(?m)^ +", "", text) for text in (source, *code))
+    assert len(blocks) > 5
+    assert not [block for block in blocks if block not in bare]
+
+
 def test_the_tutorials_robots_cover_their_places():
     example = runpy.run_path(str(ROOT / "examples/robots.py"))
     assert inspect.getsource(example["command"]) in (ROOT / "docs/start.md").read_text()
