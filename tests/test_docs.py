@@ -87,7 +87,7 @@ def test_tables_are_those_that_tools_print(tool, page):
 
 def test_the_tables_of_flights_are_those_of_the_results():
     tool = runpy.run_path(str(ROOT / "tools/flight_tables.py"))
-    page = (ROOT / "docs/deploy.md").read_text()
+    page = (ROOT / "docs/flights.md").read_text()
     assert tool["page"](page) == page
 
 

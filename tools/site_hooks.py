@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 from tools.site_reference import PAGES  # noqa: E402
 
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")  # where a link leads, but for its anchor
+AS_THEY_ARE = (".md", ".png", ".gif", ".svg")
 HIDDEN = "---\nsearch: {exclude: true}\n---\n\n"
 
 
@@ -43,8 +44,8 @@ def on_files(files: Files, config: Any) -> Files:
             name = _place(target)
             if target.exists() and name.startswith("files/") and name not in files.src_uris:
                 inclusion = {"inclusion": InclusionLevel.NOT_IN_NAV}
-                if target.suffix == ".md":
-                    todo.append(target)
+                if target.suffix in AS_THEY_ARE:
+                    todo += [target] if target.suffix == ".md" else []
                     files.append(File.generated(config, name, abs_src_path=str(target), **inclusion))
                 else:
                     files.append(File.generated(config, name, content=_show(target), **inclusion))
@@ -86,7 +87,7 @@ def _place(target: Path) -> str:
         return "index.md"
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    return f"files/{path}" + (".md" if target.suffix != ".md" else "")
+    return f"files/{path}" + ("" if target.suffix in AS_THEY_ARE else ".md")
 
 
 def _show(target: Path) -> str:
