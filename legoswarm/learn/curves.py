@@ -3,7 +3,7 @@
 A run writes a row into `metrics.jsonl` after each hundredth of its steps. Values are lists with one number for each
 seed; `null` stands for what is not finite. `legoswarm curves RUN ... --metric NAME` draws them, and `--log tensorboard`
 or `--log wandb` sends them to these tools as they come (extras of the same names). ROLE is a role that acts, such as
-`agent`; METRICS says what each field means.
+`agent`.
 """
 
 from __future__ import annotations
