@@ -65,9 +65,11 @@ def test_the_tutorials_robots_cover_their_places():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_have_the_options_that_documents_give_them(page):
-    blocks = re.findall(r"```(?:bash)?\n(.*?)```", page.read_text(), re.DOTALL)
+    text = page.read_text()
+    blocks = re.findall(r"```(?:bash)?\n(.*?)```", text, re.DOTALL)
     lines = [line for block in blocks for line in re.findall(r"^(?:\w+=\S+ )*legoswarm (.+)$", block, re.MULTILINE)]
-    for words in (shlex.split(line, comments=True) for line in lines):
+    lines += re.findall(rf"(?<!`)`legoswarm ((?:{'|'.join(COMMANDS)}) [^`]+)`", text)
+    for words in (shlex.split(re.sub(r" [NKX]\b", " 1", line), comments=True) for line in lines):
         command = importlib.import_module(f"legoswarm.cli.{COMMANDS[words[0]][0]}")
         try:
             parse(getattr(command, words[0].capitalize()), page.name, words[1:])
