@@ -22,13 +22,14 @@ from legoswarm.tasks.task import TASKS
 BEYOND = """deploy.runtime.load_runtime tasks.task.Task tasks.task.State scene.Scene scene.View scene.Entities
 frames.canonical.make_frame frames.canonical.canonicalize frames.canonical.Frame policies.policy.Policy
 policies.networks.roles.RolePolicy policies.networks.decision.Decision learn.algorithms.algorithm.Algorithm
-learn.folder.RunFolder learn.curves.Curve"""
+learn.folder.RunFolder learn.curves.Curve evaluate.policies.evaluate_policy"""
+# What describes a kind of file, and the class whose fields it has.
 FILES = {
-    "A run": ("learn.folder", "RunConfig"),
-    "A policy": ("policies.saved.file", "Description"),
-    "The result of a part of a study": ("studies.part", "Part"),
-    "A sweep": ("studies.sweep", None),
-    "The log of a flight": ("deploy.flightlog", None),
+    "A run": ("learn.folder", "learn.folder.RunConfig"),
+    "A policy": ("policies.saved.file", "policies.saved.description.Description"),
+    "The result of a part of a study": ("studies.run.do_part", ""),
+    "A sweep": ("studies.sweep.sweep", ""),
+    "The log of a flight": ("deploy.flightlog", ""),
 }
 
 
@@ -70,22 +71,22 @@ def options() -> str:
 def python() -> str:
     """Return the public names of the package with their signatures and docstrings."""
     text = "# Python\n\nThis page is made from docstrings. The types of arrays name their axes.\n"
-    names = sorted(legoswarm._homes(), key=str.lower)
-    for title, paths in (("Names of the package", names), ("Names that extensions use", BEYOND.split())):
+    homes = {f"legoswarm.{name}": f"{home}.{name}" for name, home in legoswarm._homes().items()}
+    more = {f"legoswarm.{path}": f"legoswarm.{path}" for path in BEYOND.split()}
+    for title, names in (("Names of the package", homes), ("Names that extensions use", more)):
         text += f"\n## {title}\n"
-        for path in paths:
-            module, _, name = f"legoswarm.{path}".rpartition(".")
-            thing = getattr(importlib.import_module(module), name)
-            text += f"\n### {name}\n\n`from {module} import {name}`\n\n{_describe(thing)}\n"
+        for name in sorted(names, key=str.lower):
+            text += f"\n### {name.rpartition('.')[2]}\n\n`{name}`\n\n{_describe(_find(names[name]))}\n"
     return text
 
 
 def files() -> str:
     """Return what the package's files hold."""
-    text = "# Files\n\nThis page is made from the docstrings of the modules that write these files.\n"
-    for title, (module, name) in FILES.items():
-        home = importlib.import_module(f"legoswarm.{module}")
-        text += f"\n## {title}\n\n{_doc(home)}\n\n" + (_fields(getattr(home, name)) if name else "")
+    text = "# Files\n\nThis page is made from the docstrings of what writes these files.\n"
+    for title, (writer, fields) in FILES.items():
+        text += f"\n## {title}\n\n{_doc(_find(f'legoswarm.{writer}'))}\n\n" + (
+            _fields(_find(f"legoswarm.{fields}")) if fields else ""
+        )
     return text
 
 
@@ -95,16 +96,24 @@ def metrics() -> str:
     text = f"# Metrics\n\n{_doc(importlib.import_module('legoswarm.learn.curves'))}\n\n{rows}\n## Figures of tasks\n\n"
     text += "An evaluation measures figures of its task. Seeds are ranked by the primary one: higher is better.\n"
     for name in TASKS.names():
-        text += f"\n### {name}\n\nThe primary figure is `{TASKS[name].primary}`. {_doc(TASKS[name].figures)}\n"
+        figures = _doc(TASKS[name].figures).replace("Return ", "Its figures are ", 1)
+        text += f"\n### {name}\n\nThe primary figure is `{TASKS[name].primary}`. {figures}\n"
     return text
 
 
 PAGES: dict[str, Callable[[], str]] = {page.__name__: page for page in (commands, options, python, files, metrics)}
 
 
+def _find(path: str) -> Any:
+    """Return the module, or what in a module, a name stands for."""
+    module, _, name = path.rpartition(".")
+    home = importlib.import_module(module)
+    return getattr(home, name) if hasattr(home, name) else importlib.import_module(path)
+
+
 def _doc(thing: Any) -> str:
-    """Return a docstring as Markdown: a `<` is no tag, and lists stand apart."""
-    return re.sub(r"(?<!\n)\n- ", "\n\n- ", (inspect.getdoc(thing) or "").replace("<", "&lt;"), count=1)
+    """Return a docstring as Markdown: a `<` is no tag, and a list stands apart."""
+    return re.sub(r"(?m)^((?!- | ).+)\n- ", r"\1\n\n- ", (inspect.getdoc(thing) or "").replace("<", "&lt;"))
 
 
 def _options(actions: Iterable[argparse.Action]) -> str:
@@ -129,13 +138,13 @@ def _describe(thing: Any) -> str:
     if not inspect.isclass(thing):
         head = inspect.getsource(thing).split('"""')[0].rstrip()
         return f"```python\n{head}\n```\n\n{_doc(thing)}"
-    own = {name: each for name, each in vars(thing).items() if not name.startswith("_")}
-    methods = {name: each.fget if isinstance(each, property) else each for name, each in own.items()}
-    text = [f"{_doc(thing)}\n\n{_fields(thing)}"]
-    for name, each in methods.items():
-        if inspect.isroutine(each):
-            text.append(f"- `{name}`: {' '.join(_doc(each).split())}")
-    return "\n".join(text)
+    text = f"{_doc(thing)}\n\n{_fields(thing)}\n"
+    for name, each in vars(thing).items():
+        if not name.startswith("_") and (inspect.isfunction(each) or isinstance(each, property)):
+            taken = [] if isinstance(each, property) else list(inspect.signature(each).parameters)[1:]
+            call = name if isinstance(each, property) else f"{name}({', '.join(taken)})"
+            text += f"- `{call}`: {' '.join(_doc(each).split())}\n"
+    return text
 
 
 def _fields(thing: Any) -> str:
