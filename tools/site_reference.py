@@ -119,7 +119,7 @@ def _doc(thing: Any) -> str:
 def _options(actions: Iterable[argparse.Action]) -> str:
     def rows() -> Iterator[tuple[str, str]]:
         for action in (each for each in actions if each.dest not in ("help", "import", "debug")):
-            value = action.metavar or ("" if action.nargs == 0 else "|".join(map(str, action.choices or ())))
+            value = action.metavar or ("" if action.nargs == 0 else " or ".join(map(str, action.choices or ())))
             words = [f"{flag} {value}".strip() for flag in action.option_strings] or [action.dest.upper()]
             yield ", ".join(f"`{word}`" for word in words), (action.help or "").replace("%%", "%")
 
@@ -128,7 +128,7 @@ def _options(actions: Iterable[argparse.Action]) -> str:
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _describe(thing: Any) -> str:
