@@ -87,13 +87,13 @@ class Chromium:
             self.errors.append(parameters["entry"]["text"])
 
     def open(self, path, width=1400, height=900, touch=False, dark=False):
-        """Open a file in a window of so many pixels."""
+        """Open a file, or what an address names, in a window of so many pixels."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 2 if touch else 1, "mobile": touch}
         self.call("Emulation.setDeviceMetricsOverride", **metrics)
         self.call("Emulation.setTouchEmulationEnabled", enabled=touch)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.call("Page.navigate", url=Path(path).resolve().as_uri())
+        self.call("Page.navigate", url=path if "://" in str(path) else Path(path).resolve().as_uri())
         self.until("document.readyState === 'complete'")
 
     def run(self, code):

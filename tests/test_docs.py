@@ -1,12 +1,18 @@
 """README and documents: links lead somewhere, the example does what it says, and figures in prose are the results'."""
 
+import importlib
+import inspect
 import re
 import runpy
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from legoswarm.cli import COMMANDS
+from legoswarm.cli.options import parse
+from legoswarm.files import FileError
 from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, judge
 from legoswarm.studies.results import Results
 
@@ -40,7 +46,41 @@ def test_the_readmes_example_covers_the_landmarks(capsys):
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("tool", "page"), [("scale", "scale.md"), ("outside", "extending.md")])
+def test_code_beside_the_equations_is_that_of_the_package():
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs/method.md").read_text(), re.DOTALL)
+    source = "".join(path.read_text() for path in (ROOT / "legoswarm").rglob("*.py"))
+    bare, *blocks = (re.sub(r"(?m)^ +", "", text) for text in (source, *code))
+    assert len(blocks) > 5
+    assert not [block for block in blocks if block not in bare]
+
+
+def test_the_tutorials_robots_cover_their_places():
+    example = runpy.run_path(str(ROOT / "examples/robots.py"))
+    assert inspect.getsource(example["command"]) in (ROOT / "docs/start.md").read_text()
+    paths, places, broken = example["simulate"]()
+    working = np.delete(paths[-1], broken, axis=0)
+    assert np.linalg.norm(places[:, None] - working, axis=-1).min(1).max() < 0.1
+    assert np.linalg.norm(places - paths[-1][broken], axis=-1).min() > 0.4
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_the_options_that_documents_give_them(page):
+    text = page.read_text()
+    blocks = re.findall(r"```(?:bash)?\n(.*?)```", text, re.DOTALL)
+    lines = [line for block in blocks for line in re.findall(r"^(?:\w+=\S+ )*legoswarm (.+)$", block, re.MULTILINE)]
+    lines += re.findall(rf"(?<!`)`legoswarm ((?:{'|'.join(COMMANDS)}) [^`]+)`", text)
+    for words in (shlex.split(re.sub(r" [NKX]\b", " 1", line), comments=True) for line in lines):
+        command = importlib.import_module(f"legoswarm.cli.{COMMANDS[words[0]][0]}")
+        try:
+            parse(getattr(command, words[0].capitalize()), page.name, words[1:])
+        except SystemExit as end:
+            assert not end.code, shlex.join(words)  # noqa: PT017, --help ends too, with 0
+        except (FileError, ValueError) as error:
+            if not re.search("runs/|--import|demo", str(error)):  # what only readers have
+                raise
+
+
+@pytest.mark.parametrize(("tool", "page"), [("scale", "scale.md"), ("outside", "own-environment.md")])
 def test_tables_are_those_that_tools_print(tool, page):
     names = runpy.run_path(str(ROOT / "tools" / f"{tool}.py"))
     for table in names["TABLES"]:
@@ -49,7 +89,7 @@ def test_tables_are_those_that_tools_print(tool, page):
 
 def test_the_tables_of_flights_are_those_of_the_results():
     tool = runpy.run_path(str(ROOT / "tools/flight_tables.py"))
-    page = (ROOT / "docs/deploy.md").read_text()
+    page = (ROOT / "docs/flights.md").read_text()
     assert tool["page"](page) == page
 
 

@@ -1,4 +1,4 @@
-"""The examples of docs/extending.md: run as a user runs them, and what they promise."""
+"""The examples of docs/extending.md and of the pages it names: run as a user runs them, and what they promise."""
 
 import dataclasses
 import functools
@@ -226,9 +226,12 @@ def test_names_that_nobody_registered_are_refused(tmp_path):
 # The text
 
 
+PAGES = ("extending.md", "own-task.md", "own-environment.md", "own-policy.md", "own-algorithm.md")
+
+
 def test_the_text_names_what_exists():
-    """Files and commands in docs/extending.md are those of the examples."""
-    text = (ROOT / "docs" / "extending.md").read_text()
+    """Files and commands in docs/extending.md and the pages that it names are those of the examples."""
+    text = "".join((ROOT / "docs" / name).read_text() for name in PAGES)
     names = set(re.findall(r"examples/(\w+)\.py", text))
     assert names == {path.stem for path in EXAMPLES.glob("own_*.py")}
     for command in re.findall(r"^python (examples/.*)$", text, re.MULTILINE):

@@ -1,4 +1,4 @@
-"""Write the tables of docs/deploy.md from results/flight: faults, damaged files, missions and statistics.
+"""Write the tables of docs/flights.md from results/flight: faults, damaged files, missions and statistics.
 
     python tools/flight_tables.py
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAGE, RESULTS = ROOT / "docs/deploy.md", ROOT / "results/flight"
+PAGE, RESULTS = ROOT / "docs/flights.md", ROOT / "results/flight"
 MISSIONS = ("udp", "udp-crazyflow", "radio-0", "radio-0.2")
 COMPARED = {
     "captured": "share of episodes with a capture",

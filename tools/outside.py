@@ -1,4 +1,4 @@
-"""Compare training inside the real mpe2 with mpe2 alone and with the JAX world; docs/extending.md shows the tables.
+"""Compare training inside the real mpe2 with mpe2 alone and with the JAX world; docs/own-environment.md has the tables.
 
 python tools/outside.py speed
 python tools/outside.py
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 OUT = Path(__file__).parent.parent / "results" / "outside"
-TABLES = ("returns", "speeds")  # of docs/extending.md
+TABLES = ("returns", "speeds")  # of docs/own-environment.md
 ROUNDS, STEPS, ITERATIONS = 2, 5000, 4  # steps of each process alone, iterations of a training
 QUIET = 0.5  # load of a machine with nothing else to do
 Rate = tuple[float, float]  # steps a second, and microseconds of processor time for a step

@@ -46,21 +46,7 @@ def parse(command: Any, prog: str, words: Sequence[str]) -> dict[str, Any]:
     """Return what the words give to a command, by name: to its own fields, and to its `groups(words)` if it has any."""
     plain = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
     groups: list[Group] = command.groups(plain) if hasattr(command, "groups") else []
-    names = {group.title.split()[-1] for group in groups}
-    places = "".join(
-        f" [{f.name.upper()}]" for f in dataclasses.fields(command) if "positional" in f.metadata["settings"]
-    )
-    usage = f"{prog}{places} [OPTION ...]" if groups else None  # argparse's would fill the screen
-    parser = Parser(prog=prog, usage=usage, description=inspect.getdoc(command), allow_abbrev=False)
-    pairs = itertools.pairwise([*plain, ""])
-    parser.chosen = [word for word, after in pairs if word in names or (word.startswith("--") and after in names)]
-    _add_options(parser, command)
-    parser.add_argument(
-        "--import", metavar="FILE", help="a file or module that registers tasks, policies or algorithms"
-    )
-    parser.add_argument("--debug", action="store_true", help="show where an error comes from")
-    for group in groups:
-        _add_options(parser.add_argument_group(group.title), group.config)
+    parser = make_parser(command, prog, plain, groups)
     values, unknown = parser.parse_known_args(words)
     for word, group in itertools.product(unknown, groups):
         name = word.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
@@ -70,6 +56,26 @@ def parse(command: Any, prog: str, words: Sequence[str]) -> dict[str, Any]:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     given = ((name, value) for name, value in vars(values).items() if name not in ("debug", "import"))
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given}
+
+
+def make_parser(command: Any, prog: str, words: Sequence[str], groups: Sequence[Group]) -> Parser:
+    """Return the parser of a command's own fields and of the groups that the words have chosen."""
+    names = {group.title.split()[-1] for group in groups}
+    places = "".join(
+        f" [{f.name.upper()}]" for f in dataclasses.fields(command) if "positional" in f.metadata["settings"]
+    )
+    usage = f"{prog}{places} [OPTION ...]" if groups else None  # argparse's would fill the screen
+    parser = Parser(prog=prog, usage=usage, description=inspect.getdoc(command), allow_abbrev=False)
+    pairs = itertools.pairwise([*words, ""])
+    parser.chosen = [word for word, after in pairs if word in names or (word.startswith("--") and after in names)]
+    _add_options(parser, command)
+    parser.add_argument(
+        "--import", metavar="FILE", help="a file or module that registers tasks, policies or algorithms"
+    )
+    parser.add_argument("--debug", action="store_true", help="show where an error comes from")
+    for group in groups:
+        _add_options(parser.add_argument_group(group.title), group.config)
+    return parser
 
 
 def of(config: Any, given: Mapping[str, Any]) -> dict[str, Any]:

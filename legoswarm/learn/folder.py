@@ -1,4 +1,10 @@
-"""The run folder: configuration, metrics, the newest checkpoint and the policy, each whole at any moment."""
+"""The run folder: configuration, metrics, the newest checkpoint and the policy, each whole at any moment.
+
+- `config.json` holds the command, the options of task, policy and algorithm, versions and hardware.
+- `metrics.jsonl` grows by one row after each hundredth of the steps.
+- `checkpoint.safetensors` is all that a resumed run needs to go on as if it had never stopped.
+- `policy.safetensors` and `policy.json` are the policy at its newest evaluation.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +78,7 @@ class RunFolder:
         return f"RunFolder({str(self.path)!r})"
 
     def curves(self) -> dict[str, Curve]:
-        """Return the learning curve of every metric by its name; docs/extending.md says what they mean."""
+        """Return the learning curve of every metric by its name; METRICS of learn/curves.py says what it means."""
         rows = self.read_metrics()
         try:
             return curves_of(rows)

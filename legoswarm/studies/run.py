@@ -209,7 +209,12 @@ def _part_there(study: str, name: str, setup: Setup, train_only: bool) -> bytes 
 
 
 def do_part(study: str, part: Part, setup: Setup) -> Path:
-    """Train or find the part's policies, measure, and write its file as a whole."""
+    """Train or find the part's policies, measure, and write its file as a whole.
+
+    The file holds the command, the date, hardware and versions, the names of the run folders, times and learning curve
+    of the training, and the rows of every measurement. Its `content` is all that decides the result: a part whose file
+    has another one is refused.
+    """
     started = time.monotonic()
     policies = train_parts(study, part, setup)
     result: dict[str, Any] = {

@@ -1,7 +1,7 @@
 """What a task is: a world to reset and step, a scene to look at, figures to report.
 
 A task is a frozen dataclass: its fields are its configuration, on the command line and in `config.json`.
-Functions act on one world; batches come from `jax.vmap`. See docs/extending.md for a task of your own.
+Functions act on one world; batches come from `jax.vmap`. See docs/own-task.md for a task of your own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an algorithm is to the training loop: the loop collects, the algorithm learns from what was collected.
 
 An algorithm is a frozen dataclass, as a task and a policy are: its fields are its hyper-parameters. `Mappo` is the one
-to read first; docs/extending.md has one of a few dozen lines.
+to read first; docs/own-algorithm.md has one of a few dozen lines.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A set encoder is a module with `__call__(features (n, 2 dim), mask (n,)) -> (width,)` that does not depend on the
 order of the entities, ignores masked ones and gives zero for an empty set. `register_encoder` makes another one known;
-see docs/extending.md.
+see docs/own-policy.md.
 """
 
 from __future__ import annotations

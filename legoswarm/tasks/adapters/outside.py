@@ -1,7 +1,7 @@
 """Tasks whose worlds live outside JAX: a PettingZoo `ParallelEnv` or a Gymnasium vector environment, and an adapter.
 
 The adapter says where the entities are and what an action means; policies, algorithms, checkpoints and evaluation are
-those of every other task. docs/extending.md has one of ten lines.
+those of every other task. docs/own-environment.md has one of ten lines.
 """
 
 from __future__ import annotations
