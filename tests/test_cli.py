@@ -34,6 +34,7 @@ FIGURES = {
         "capture_share",
         "hidden_share",
         "evader_gap",
+        "surround",
         "frame_flips",
     ],
 }

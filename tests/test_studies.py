@@ -246,7 +246,8 @@ def test_the_committed_results_are_those_of_the_catalogue():
     done = {words[1] for words in listed if words[0] == "done"}
     assert done == {str(path.relative_to(setup.out).with_suffix("")) for path in setup.out.rglob("*.json")}
     waiting = {words[0] for words in listed if words[0] != "done"}
-    assert all("segnn-planar" in name or name.startswith(("swarm/", "navigation/")) for name in waiting)
+    later = ("swarm/", "navigation/", "agent-failure/lego-seeds", "run-time/mappo-equal")
+    assert all("segnn-planar" in name or name.startswith(later) for name in waiting)
 
 
 def test_another_algorithm_trains_beside_the_same_runs():
