@@ -38,7 +38,7 @@ def test_a_comparison_has_a_direction_and_a_chance():
     finding = compared(15 + NOISE, 10 + NOISE, ("one", "other"))
     assert (finding.agrees, finding.chance) == (True, pytest.approx(0.0036, abs=1e-4))
     assert compared(10 + NOISE, 15 + NOISE, ("one", "other")).agrees is False
-    assert finding.evidence == "one 15.0 [12.5, 17.5] against other 10.0 [7.5, 12.5]"
+    assert finding.evidence == "one 15.0 [12.5, 17.5] versus other 10.0 [7.5, 12.5]"
     assert compared(np.array([100.0]), NOISE, ("one", "other")).agrees is None
     missing = compared(np.zeros(0), NOISE, ("one", "other"))
     assert (missing.agrees, missing.missing) == (None, ("one",))

@@ -16,10 +16,11 @@ from legoswarm.show import player
 from legoswarm.studies import paper, plots
 from legoswarm.studies.catalogue import STUDIES
 from legoswarm.studies.claims import CLAIMS, FAILS, GOALS, HOLDS, OPEN, Claim, judge
-from legoswarm.studies.markdown import TABLES, write_markdown
+from legoswarm.studies.markdown import write_markdown
 from legoswarm.studies.paper import named
 from legoswarm.studies.results import Results
 from legoswarm.studies.run import study_setup
+from legoswarm.studies.tables import TABLES
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
