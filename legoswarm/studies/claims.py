@@ -91,7 +91,8 @@ CLAIMS = (
     Claim("spread-6", "Six agents: PIC is the strongest competitor.",
           rules.above("spread-6", "pic", ("mappo", "mappo-local", "mappo-gnn", "segnn"))),
     Claim("spread-6", "Neither canonicalization nor graphs alone match the two together.",
-          rules.both(*(rules.above(s, "lego", ("mappo-local", "mappo-gnn")) for s in ("spread-3", "spread-6")))),
+          rules.both(*(rules.above(f"spread-{n}", "lego", ("mappo-local", "mappo-gnn"), where=[AT[n]])
+                       for n in (3, 6)))),
     Claim("tag", "LEGO-MAPPO's reward in Tag increases rapidly (here: seeds reach half of its peak sooner than those of"
           " MAPPO and PIC reach half of theirs).", rules.half_way("lego", ("mappo", "pic"))),
     Claim("tag", "LEGO-MAPPO's reward in Tag peaks near 1e6 interactions (here: 0.5e6 to 2e6) and then decreases.",
