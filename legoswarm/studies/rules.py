@@ -214,8 +214,8 @@ INDEPENDENT = {3: 0.475}  # of pursuers that stand in independent directions: 1 
 @rule
 def surround(results: Results, label: str, pursuers: int = 3) -> Iterator[Finding]:
     """Find whether pursuers stand more evenly around evaders than in independent directions."""
-    values, chance = results.values("tag", label, "surround"), INDEPENDENT[pursuers]
-    yield compared(values, np.full(2, chance), (f"{label} (surround)", "independent directions"))
+    beyond = results.values("tag", label, "surround") - INDEPENDENT[pursuers]
+    yield compared(beyond, np.zeros(2), (f"{label} (surround, above independent directions)", "zero"))
 
 
 @rule
