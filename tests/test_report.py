@@ -7,7 +7,7 @@ import pytest
 
 from legoswarm.files import FileError
 from legoswarm.studies.catalogue import STUDIES
-from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, judge
+from legoswarm.studies.claims import CLAIMS, FAILS, GOALS, HOLDS, OPEN, judge
 from legoswarm.studies.markdown import ALONE, BEGIN, END, MADE, MARK, write_markdown
 from legoswarm.studies.paper import named
 from legoswarm.studies.report import make_page, write_report
@@ -150,6 +150,22 @@ def test_the_page_is_whole_and_needs_nothing_else(results):
     assert all(data.startswith(b"\x89PNG") for data in pictures.values())
 
 
+def test_the_page_opens_with_an_animation_and_a_scoreboard(results):
+    text, _ = make_page(results)
+    start = text[: text.index('id="claims"')]
+    assert start.count("data-auto") == 1
+    verdicts = [verdict for verdict, _ in judge(CLAIMS, results)]
+    for kind, verdict, words in (
+        ("holds", HOLDS, "hold"),
+        ("fails", FAILS, "do not hold"),
+        ("open", OPEN, "are not decided"),
+    ):
+        assert f'<div class="{kind}"><b>{verdicts.count(verdict)}</b>{words}</div>' in start
+    assert "on gpu: H200; policies were evaluated on cpu: cpu." in start
+    assert text.count('<details class="claim">') == len(CLAIMS) + len(GOALS)
+    assert "<details open" not in text
+
+
 def test_trajectories_move_and_failures_are_crossed(results):
     text, _ = make_page(results)
     page = check_page(text)
@@ -170,10 +186,12 @@ def test_what_is_not_there_is_not_in_the_film(results):
     assert json.loads(page.data[0])[0][2] == [[0.5, -0.5]] * 4 + [None]
 
 
-def test_a_browser_plays_the_page(results, tmp_path):
-    seen = opened(make_page(results)[0], tmp_path)
+@pytest.mark.parametrize("width", [360, 1400])
+def test_a_browser_plays_the_page(results, tmp_path, width):
+    seen = opened(make_page(results)[0], tmp_path, width)
     assert seen["errors"] == []
     assert seen["players"] == "2"
+    assert seen["moved"] == 1  # the first one plays by itself
     assert all(min(box) > 50 for box in seen["images"] + seen["drawings"])
     assert seen["first"] == ["play", "step 4 of 4"]  # it has played to the end and stopped
     assert all(place.startswith("translate(") for place in seen["places"])

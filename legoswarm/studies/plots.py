@@ -22,6 +22,8 @@ from legoswarm.studies.results import Results
 from legoswarm.tasks.task import TASKS
 
 RETURN, PURSUERS = "return (2 for a collision)", "a pursuer's return"
+SHOWN = 40  # steps of an episode in a still picture
+MEETINGS = tuple(f"{one} against {other}" for one in ("lego", "mappo") for other in ("lego", "mappo"))
 CLOSE: Any = {"dpi": 130, "bbox_inches": "tight"}
 
 
@@ -46,8 +48,15 @@ def curves(results: Results, study: str) -> bytes | None:
     margin = 0.08 * (np.ptp(means) + 1e-9)
     axes.set_ylim(means.min() - margin, means.max() + margin)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.legend(frameon=False, fontsize=8)
+    legend_below(figure, axes)
     return png(figure, **CLOSE)
+
+
+def legend_below(figure: Figure, axes: Axes) -> None:
+    """Put the legend under the panel, where it covers nothing and takes no width."""
+    labels = axes.get_legend_handles_labels()[1]
+    columns = max(1, min(3, len(labels), 84 // max(map(len, labels))))  # no wider than the panel
+    figure.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=columns)
 
 
 def draw_curve(
@@ -98,34 +107,38 @@ def sizes(results: Results, study: str) -> bytes | None:
         counts = sorted({row["agents"] for row in part.get("rows", ()) if not row.get("engine")})
         values = [results.values(study, part["label"], "return_2c", agents=count) for count in counts]
         if counts and all(len(value) for value in values):
-            means = [-value.mean() / count**2 for value, count in zip(values, counts, strict=True)]
-            lines.append((paper.named(part["label"]), counts, means))
+            seeds = min(map(len, values))
+            scaled = [-value[:seeds] / count**2 for value, count in zip(values, counts, strict=True)]
+            lines.append((paper.named(part["label"]), np.array(counts), np.array(scaled)))
     if not lines:
         return None
     figure, axes = chart("agents", "-return / agents squared (lower is better)")
     least = min(2, max(len(counts) for _, counts, _ in lines))  # a single size is no line
-    for name, counts, means in lines:
+    for name, counts, values in lines:
         if len(counts) >= least:
-            axes.plot(counts, means, marker="o", markersize=4, label=name)
+            draw_curve(axes, counts, values, name)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)  # one that fails is far off
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylim(bottom=0)
+    legend_below(figure, axes)
     return png(figure, **CLOSE)
 
 
-def trajectories(results: Results, study: str) -> tuple[bytes, str] | None:
-    """Draw a panel for each recorded trajectory; return the same as HTML that moves, too."""
-    found = [(part, record) for part in results.study(study) for record in part.get("trajectories", ())]
+def trajectories(results: Results, study: str, auto: bool = False) -> tuple[bytes, str] | None:
+    """Draw how recorded episodes begin, a panel each; return whole ones as HTML that moves, too.
+
+    Of the meetings of methods those of LEGO and MAPPO are shown. What is `auto` plays by itself.
+    """
+    parts = [part for part in results.study(study) if part["label"] in MEETINGS or study != "head-to-head"]
+    found = [(part, record) for part in parts for record in part.get("trajectories", ())]
     if not found:
         return None
     task = TASKS.read(found[0][1]["task"], "a trajectory's task")
     paths = [np.array(record["positions"], float) for _, record in found]
     titles = [f"{paper.named(part['label'])} {record['title']}".strip() for part, record in found]
     failed = [Failure(**record["failed"]) if "failed" in record else None for _, record in found]
-    still = draw_paths(task, paths, titles=titles, failures=failed)
-    return png(still, dpi=150), player(task, paths, titles, failed)
+    still = draw_paths(task, [path[:SHOWN] for path in paths], titles=titles, failures=failed)
+    return png(still, dpi=150), player(task, paths, titles, failed, auto)
 
 
 def scenes(results: Results, study: str) -> bytes:
@@ -160,7 +173,8 @@ def chart(x: str, y: str, height: float = 3.8) -> tuple[Figure, Axes]:
     axes.set_ylabel(y, fontsize=9, color=INK)
     axes.grid(color=PALE, linewidth=0.7)
     axes.set_axisbelow(True)
-    axes.tick_params(labelsize=8, colors=GREY)
+    axes.set_prop_cycle(color=[POLICIES[name].colour for name in POLICIES.names() if POLICIES[name].in_paper])
+    axes.tick_params(labelsize=9, colors=INK)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
