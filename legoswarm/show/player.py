@@ -14,7 +14,8 @@ from legoswarm.tasks.task import Task
 
 STYLE = """
 .player { margin: 0.6rem 0; } .player[hidden] { display: none; }
-.player > div { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(12rem, 45%), 1fr)); gap: 0.6rem; }
+.player > div { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(12rem, 45%), 1fr)); gap: 0.6rem; }
+.player > div > div { max-width: 22rem; }
 .player span { display: block; text-align: center; font-size: 0.8rem; }
 .player svg { width: 100%; aspect-ratio: 1; border: 1px solid #bbb; box-sizing: border-box; display: block; }
 .player figcaption { display: flex; align-items: center; gap: 0.6rem; margin: 0 0 0.4rem; }

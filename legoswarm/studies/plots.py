@@ -17,7 +17,7 @@ from legoswarm.policies.policy import POLICIES
 from legoswarm.show.draw import COLOURS, GREY, INK, PALE, Failure, draw_paths, style
 from legoswarm.show.player import player
 from legoswarm.studies import paper
-from legoswarm.studies.failure import KINDS
+from legoswarm.studies.failure import KINDS, SEVERAL
 from legoswarm.studies.results import Results
 from legoswarm.tasks.task import TASKS
 
@@ -35,9 +35,12 @@ def png(figure: Figure, **how: Any) -> bytes:
 
 
 def curves(results: Results, study: str) -> bytes | None:
-    """Draw the learning curves of methods, also with other algorithms: means over seeds with their 95 % intervals."""
-    methods = POLICIES.names()
-    labels = sorted(part["label"] for part in results.study(study) if part["label"].split(" with ")[0] in methods)
+    """Draw the learning curves of methods, also with other algorithms: means over seeds with their 95 % intervals.
+
+    A label with a comma has another team size or other options and is no curve beside these.
+    """
+    methods, labels = POLICIES.names(), sorted(part["label"] for part in results.study(study))
+    labels = [label for label in labels if label.split(" with ")[0] in methods and "," not in label]
     found = {label: curve for label in labels if (curve := results.curve(study, label))}
     if not found:
         return None
@@ -79,13 +82,18 @@ def meetings(results: Results, study: str) -> bytes | None:
 
 
 def failures(results: Results, study: str) -> bytes | None:
-    """Draw the captures after each kind of failure."""
-    entries = {kind: results.values(study, "lego", "captures_after", failure=kind) for kind in KINDS}
-    return bars(entries, "touching pair-steps after step 30")
+    """Draw the captures after each kind of failure, of several policies if they were measured."""
+    label = SEVERAL if results.labelled(study, SEVERAL) else "lego"
+    entries = {kind: results.values(study, label, "captures_after", failure=kind) for kind in KINDS}
+    errors = {kind: results.values(study, label, "captures_after_se", failure=kind) for kind in KINDS}
+    return bars(entries, "touching pair-steps after step 30", errors)
 
 
-def bars(entries: dict[str, np.ndarray], what: str) -> bytes | None:
-    """Draw one bar for each label: the mean over seeds, its 95 % interval and the seeds as dots."""
+def bars(entries: dict[str, np.ndarray], what: str, errors: dict[str, np.ndarray] | None = None) -> bytes | None:
+    """Draw one bar for each label: the mean over seeds, its 95 % interval and the seeds as dots.
+
+    A single seed has the interval over episodes that follows from its standard error, if that is in `errors`.
+    """
     entries = {label: values for label, values in entries.items() if len(values)}
     if not entries:
         return None
@@ -93,8 +101,9 @@ def bars(entries: dict[str, np.ndarray], what: str) -> bytes | None:
     for row, (label, values) in enumerate(entries.items()):
         axes.barh(row, values.mean(), color=_colour(label), alpha=0.75, height=0.62)
         axes.plot(values, np.full(len(values), row), ".", color=INK, markersize=3, alpha=0.6)
-        if len(values) > 1:
-            axes.plot(mean_interval(values), (row, row), color=INK, linewidth=1.6)
+        error = 1.96 * errors[label] if errors else np.array([])
+        ends = mean_interval(values) if len(values) > 1 else (*(values - error), *(values + error))
+        axes.plot(ends, [row] * len(ends), color=INK, linewidth=1.6)
     axes.set_yticks(range(len(entries)), [paper.named(label) for label in entries], fontsize=8)
     axes.invert_yaxis()
     return png(figure, **CLOSE)

@@ -86,7 +86,8 @@ FIGURES: dict[str, tuple[Callable[[Results, str], bytes | None], str]] = {  # an
     ),
     "agent-failure": (
         plots.failures,
-        "Without failure, with the failed pursuer kept where it stopped, and with it removed.",
+        "Without failure, with the failed pursuer kept where it stopped, and with it removed. Intervals are over "
+        "policies, or over episodes where there is one policy.",
     ),
     "beyond": (plots.sizes, "Return against team size, divided by the square of the size."),
 }
