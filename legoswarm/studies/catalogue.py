@@ -49,6 +49,11 @@ def four(scale: Scale, method: str, protocol: str = "paper") -> Training:
     return spread(method, scale.size(4), protocol=protocol)
 
 
+def unlimited(**settings: Any) -> Measure:
+    """Evaluate without a limit on actions."""
+    return evaluated(**settings, changes={"limit": "none"}, label={"limit": "none"})
+
+
 def learning_curves(scale: Scale, agents: int) -> Iterable[Part]:
     """Train every method at one team size of Spread."""
     return [Part(method, (spread(method, scale.size(agents)),), (evaluated(),)) for method in ALL]
@@ -104,13 +109,11 @@ def failures(scale: Scale) -> Iterable[Part]:
 def team_sizes(scale: Scale) -> Iterable[Part]:
     """Try policies of four agents at every size; train MAPPO and PIC, which act for one size, for each."""
     sizes = scale.sizes(*FEW)
-    free = evaluated(agents=sizes, changes={"limit": "none"}, label={"limit": "none"})
-    yield Part("lego", (four(scale, "lego"),), (evaluated(agents=sizes), free))
-    for method in STEERABLE:
-        yield Part(method, (four(scale, method),), (evaluated(agents=sizes),))
+    for method in ("lego", *STEERABLE):
+        yield Part(method, (four(scale, method),), (evaluated(agents=sizes), unlimited(agents=sizes)))
     for method in ("mappo", "pic"):
         for agents in sizes:
-            yield Part(f"{method}-{agents}", (spread(method, agents),), (evaluated(),))
+            yield Part(f"{method}-{agents}", (spread(method, agents),), (evaluated(), unlimited()))
 
 
 def curriculum(scale: Scale) -> Iterable[Part]:
@@ -168,7 +171,9 @@ def beyond(scale: Scale) -> Iterable[Part]:
 
     yield from critics(scale)
     yield part("rest-global", "rest global", sizes, rest="global")
-    yield part("paper-setup", "paper's critic, rest global, no leash", sizes, critic="full", rest="global", leash=0.0)
+    published: dict[str, Any] = {"critic": "full", "rest": "global", "leash": 0.0}
+    free = unlimited(agents=(scale.size(4),))
+    yield part("paper-setup", "paper's critic, rest global, no leash", sizes, free, **published)
     yield part("float32", "float32 throughout", sizes, precision="float32")
     yield part("large-teams", "trained with 4", *all_sizes)
     together = Training(Spread(agents=max(mixed), sizes=mixed), "lego", 5_000_000)
