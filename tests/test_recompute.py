@@ -1,9 +1,14 @@
 """The second reviewer: it agrees with what is committed, and finds any digit, verb or verdict that is wrong."""
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+
+from legoswarm.studies import rules
+from legoswarm.studies.failure import SEVERAL
+from legoswarm.studies.results import Results as PackageResults
 
 ROOT = Path(__file__).parent.parent
 README, PAGE = "README.md", "docs/results.md"
@@ -16,8 +21,8 @@ def review():
     sys.path.insert(0, str(ROOT / "tools"))
     import recompute
 
-    sys.path.remove(str(ROOT / "tools"))
     yield recompute.main
+    sys.path.remove(str(ROOT / "tools"))
     for name in set(sys.modules) - before:
         if name.startswith("recompute"):
             del sys.modules[name]
@@ -34,6 +39,41 @@ def test_it_does_not_import_the_package():
     for path in (ROOT / "tools").glob("recompute*.py"):
         assert "import legoswarm" not in path.read_text()
         assert "from legoswarm" not in path.read_text()
+
+
+def test_it_can_read_what_the_next_run_will_measure(review, tmp_path):
+    """Comparisons that no committed result holds yet: the package's own words, recomputed."""
+    from recompute_claims import Claims
+    from recompute_sources import Results
+
+    def put(study, name, label, **content):
+        path = tmp_path / "studies" / study / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        needed = {"scale": "full", "command": "", "runs": [], "hardware": {}, "content": {}}
+        path.write_text(json.dumps({"label": label, **needed, **content}))
+
+    put("tag", "lego-1e6", "lego after 1e6 steps", rows=[{"surround": 0.6 + seed / 50} for seed in range(3)])
+    put("tag", "mappo", "mappo", rows=[{"surround": 0.5 + seed / 40} for seed in range(3)])
+    kinds = {"without": 0.1, "kept": 0.5, "removed": 0.2}
+    rows = [
+        {"failure": k, "survivors_captures": v + s / 50, "heading_after": v} for k, v in kinds.items() for s in range(3)
+    ]
+    put("agent-failure", "lego-seeds", SEVERAL, rows=rows)
+    for name, rate in (("lego", 10.0), ("mappo-equal", 30.0)):
+        put("run-time", f"{name}-3", name, steps=100, steps_per_second=rate)
+    second, first = Claims(Results(tmp_path), None), PackageResults.read(tmp_path / "studies")
+    for study, rule in (
+        ("tag", rules.surround("lego after 1e6 steps")),
+        ("tag", rules.above("tag", "lego after 1e6 steps", ("mappo",), "surround")),
+        ("agent-failure", rules.after_failure("kept", None)),
+        ("agent-failure", rules.after_failure("kept", "removed")),
+        ("run-time", rules.ratio(3, "lego", "mappo-equal", 1.0, 2.0)),
+    ):
+        [finding] = rule(first)
+        text, chance, agrees = second.compare(study, finding.evidence)
+        assert (text, agrees) == (finding.evidence, finding.agrees)
+        assert chance == (None if finding.chance is None else pytest.approx(finding.chance))
+        assert second.theirs(study, text) == (finding.printed or "in words")
 
 
 @pytest.mark.parametrize(

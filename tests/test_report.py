@@ -199,6 +199,13 @@ def test_a_browser_plays_the_page(results, tmp_path, width):
     assert seen["wide"] <= 0
 
 
+def test_the_committed_results_fit_on_a_phone(tmp_path):
+    seen = opened(make_page(Results.read(ROOT / "results" / "studies"))[0], tmp_path, 360)
+    assert (seen["errors"], seen["moved"]) == ([], 1)
+    assert seen["wide"] <= 0
+    assert all(min(box) > 50 for box in seen["images"] + seen["drawings"])
+
+
 def test_missing_parts_are_named(results):
     text, _ = make_page(results)
     assert "<p class='open'>not run yet: pic, segnn</p>" in text

@@ -83,6 +83,12 @@ class Claims:
         if m := re.fullmatch(r"peak of (.+)", one):
             tops = [self.results.curve(label)[1] for label in (m[1], other)]
             return [values[values.mean(1).argmax()] for values in tops]
+        if m := re.fullmatch(r"(.+) \(surround, above independent directions\)", one):
+            return self.results.pick(self.results.labelled("tag", m[1]), "surround") - 0.475, np.zeros(2)
+        if m := re.fullmatch(r"(lego, several policies) \((\w+), (\w+)\)", one):
+            parts = self.results.labelled("agent-failure", m[1])
+            first, second = (self.results.pick(parts, m[2], failure=kind) for kind in (m[3], other))
+            return first, np.zeros(2) if other == "zero" else second
         label, figure, name, value = re.fullmatch(r"(.+?)(?: \((\w+)\))?(?: at (\w+) (\w+))?", one).groups()
         where = {name: int(value) if value.isdigit() else value} if name else {}
         if study.startswith("spread") and name:
@@ -199,7 +205,7 @@ class Claims:
     def theirs(study, text):
         """What the paper has for a comparison."""
         if m := re.match(r"(\d+) agents: (\S+) .+ s, (\S+) .+ s, ratio", text):
-            a, b = (float(printed("run-time", label, m[1])) for label in (m[2], m[3]))
+            a, b = (float(printed("run-time", x.removesuffix("-equal"), m[1])) for x in (m[2], m[3]))
             return f"ratio {a / b:.2f}"
         if m := re.match(r"(\S+) at \w+ (\w+) .+ versus (\S+) ", text):
             numbers = [printed(study, label, m[2]) for label in (m[1], m[3])]

@@ -156,6 +156,8 @@ class Results:
 
 def interval(values):
     """Return Student's interval."""
+    if values.std() == 0:
+        return values[0], values[0]
     low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
     return low, high
 
