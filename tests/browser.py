@@ -15,16 +15,23 @@ QUIET = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run -
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 
 # Notes errors from the first line on; when all is loaded, plays the first animation for a while and looks around.
-LISTEN = "<script>window.errors = []; window.onerror = message => { errors.push(String(message)); };</script>"
+LISTEN = """<script>
+window.errors = []; window.onerror = message => { errors.push(String(message)); };
+console.error = console.warn = (...words) => { errors.push(words.join(" ")); };
+addEventListener("unhandledrejection", event => { errors.push(String(event.reason)); });
+</script>"""
 LOOK = """<script>
 addEventListener("load", () => {
-  const button = document.querySelector(".player button");
+  const button = document.querySelector(".player:not([data-auto]) button");
+  const steps = () => [...document.querySelectorAll(".player[data-auto] output")].map(output => output.textContent);
+  const before = steps();
   if (button) button.click();
   setTimeout(() => {
     const size = node => { const box = node.getBoundingClientRect(); return [box.width, box.height]; };
     const all = name => [...document.querySelectorAll(name)];
     document.body.dataset.seen = JSON.stringify({
-      errors, players: document.documentElement.dataset.players,
+      errors, moved: steps().filter((text, at) => text !== before[at]).length,
+      players: document.documentElement.dataset.players,
       images: all("img").map(image => [...size(image), image.naturalWidth]),
       drawings: all(".player svg").map(size),
       first: button ? [button.textContent, button.parentNode.querySelector("output").textContent] : [],
@@ -50,12 +57,17 @@ def find_browser():
     return BROWSER
 
 
-def opened(page, folder):
-    """What a browser sees of a page a second after its first animation was started."""
+def opened(page, folder, width=1100):
+    """What a browser that is so wide sees of a page a second after an animation was started."""
     browser = find_browser()
     file = folder / "opened.html"
     file.write_text(page.replace("<head>", "<head>" + LISTEN, 1).replace("</body>", LOOK + "</body>"))
-    flags = ["--virtual-time-budget=4000", f"--user-data-dir={folder / 'profile'}", "--dump-dom"]
+    flags = [
+        f"--window-size={width},900",
+        "--virtual-time-budget=4000",
+        f"--user-data-dir={folder / 'profile'}",
+        "--dump-dom",
+    ]
     command = [browser, *QUIET.split(), *flags, file.as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
     seen = re.search(r'data-seen="([^"]*)"', dom)

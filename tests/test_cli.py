@@ -38,6 +38,7 @@ FIGURES = {
         "capture_share",
         "hidden_share",
         "evader_gap",
+        "surround",
         "frame_flips",
     ],
 }

@@ -45,7 +45,7 @@ def test_a_run_gives_its_rows_its_curves_and_its_policy(run, rows):
     curves = run.curves()
     score, loss = curves["score"], curves["agent/actor_loss"]
     np.testing.assert_array_equal(score.values, [row["eval"]["score"] for row in rows if "eval" in row])
-    np.testing.assert_array_equal(score.steps, [40, 100])
+    np.testing.assert_array_equal(score.steps, [20, 100])
     np.testing.assert_array_equal(loss.steps, [20, 40, 60, 80, 100])
     assert loss.values.shape == (5, 2)
     np.testing.assert_allclose(loss.seconds, np.cumsum([row["seconds"] for row in rows]))
@@ -151,7 +151,7 @@ def test_curves_are_drawn_and_listed(run, tmp_path, capsys):
     assert name == str(out)
     assert out.read_bytes().startswith(b"\x89PNG")
     for words, said in (
-        (["--metric", "joy"], "has no metric 'joy'; it has steps_per_second, "),
+        (["--metric", "joy"], "has no metric 'joy'; it has extent, frame_flips, score, steps_per_second, "),
         (["--out", "c.txt"], "does not end in .png"),
     ):
         assert main(["curves", str(run.path), *words]) == 2
@@ -182,7 +182,7 @@ def test_tensorboard_gets_every_row_and_a_resumed_run_goes_on(run, tmp_path):
     expected = run.curves()["agent/actor_loss"]
     np.testing.assert_allclose(list(points["agent/actor_loss"].values()), expected.values.mean(1), rtol=1e-4)
     assert list(points["agent/actor_loss"]) == list(expected.steps)
-    assert list(points["eval/score/seed-1"]) == [40, 100]
+    assert list(points["eval/score/seed-1"]) == [20, 100]
 
 
 def test_weights_and_biases_gets_every_row(run, tmp_path, monkeypatch):

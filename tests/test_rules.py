@@ -1,17 +1,21 @@
 """Rules that decide claims: tests corrected for their number, and peaks that lie where they were said to lie."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from legoswarm.evaluate.statistics import holm, rank_test, welch
+from legoswarm.studies import rules
 from legoswarm.studies.claims import FAILS, HOLDS, OPEN, Claim, judge
+from legoswarm.studies.failure import SEVERAL
 from legoswarm.studies.results import Results
 from legoswarm.studies.rules import above, compared, faster, refused, rises_and_falls
 
 NOISE = np.array([-1.0, 0.0, 1.0])
-STEPS = [1e6, 2e6, 3e6, 4e6]
+STEPS = [1e6, 2e6, 3.5e6, 4e6]
 
 
 def test_welch_by_hand():
@@ -38,7 +42,7 @@ def test_a_comparison_has_a_direction_and_a_chance():
     finding = compared(15 + NOISE, 10 + NOISE, ("one", "other"))
     assert (finding.agrees, finding.chance) == (True, pytest.approx(0.0036, abs=1e-4))
     assert compared(10 + NOISE, 15 + NOISE, ("one", "other")).agrees is False
-    assert finding.evidence == "one 15.0 [12.5, 17.5] against other 10.0 [7.5, 12.5]"
+    assert finding.evidence == "one 15.0 [12.5, 17.5] versus other 10.0 [7.5, 12.5]"
     assert compared(np.array([100.0]), NOISE, ("one", "other")).agrees is None
     missing = compared(np.zeros(0), NOISE, ("one", "other"))
     assert (missing.agrees, missing.missing) == (None, ("one",))
@@ -111,7 +115,7 @@ def tag(*means, noise=NOISE):
     ids=["too early", "at the first step", "at the last step", "too late"],
 )
 def test_the_peak_lies_in_the_window(means, inside):
-    place, *_ = rises_and_falls("lego", 2e6, 3e6)(tag(*means))
+    place, *_ = rises_and_falls("lego", 2e6, 3.5e6)(tag(*means))
     assert place.agrees is inside
     assert f"peaks at {STEPS[int(np.argmax(means))]:.2g} steps" in place.evidence
 
@@ -126,6 +130,126 @@ def test_it_rises_and_falls():
     assert found == OPEN
     assert "no rise is seen" in evidence
     assert rule(Results({}))[0].missing == ("lego",)
+
+
+def test_a_peak_before_the_first_evaluation_decides_nothing():
+    """A shorter run, evaluated earlier, is above the peak there."""
+    results = tag(50, 90, 40, 30)
+    early = {
+        "label": "lego after 1e6 steps",
+        "scale": "full",
+        "curve": {"steps": [1e4, 1e6], "values": [[500.0], [40.0]]},
+    }
+    results.parts["tag"]["lego-1e6"] = early
+    found, evidence = verdict(rises_and_falls("lego", 1e6, 3e6), results, study="tag")
+    assert found == OPEN
+    assert evidence.startswith("lego after 1e6 steps has 500.0 at 1e+04 steps, before the evaluations begin; ")
+    early["curve"]["values"] = [[80.0], [40.0]]
+    assert verdict(rises_and_falls("lego", 1e6, 3e6), results, study="tag")[0] == HOLDS
+
+
+# Every other rule, with results for which the claim holds, does not hold, and is not decided.
+
+
+def tags(**means):
+    """Results of methods in Tag whose learning curves have these means."""
+    parts = {name: {**tag(*values).parts["tag"]["lego"], "label": name} for name, values in means.items()}
+    return {"tag": parts}
+
+
+def rows(study, **labels):
+    """Results of a study: for each label, figures of three seeds around a mean, at one place or several."""
+
+    def made(label, places):
+        found = [{**place, figure: float(mean + noise * 0.01)} for place, figure, mean in places for noise in NOISE]
+        return {"label": label, "scale": "full", "rows": found}
+
+    return {study: {label: made(label.replace("_", " "), places) for label, places in labels.items()}}
+
+
+def starts(left, right, anywhere):
+    return rows(
+        "ood", a=[({"start": s}, "return_2c", m) for s, m in (("left", left), ("right", right), ("uniform", anywhere))]
+    )
+
+
+def met(far, near):
+    meetings = {"a_against_far": far, "far_against_a": 0, "a_against_near": near, "near_against_a": 0}
+    return rows("head-to-head", **{name: [({}, "pursuer_return", gain)] for name, gain in meetings.items()})
+
+
+def timed(one, other):
+    parts = {
+        name: {"label": name[0], "scale": "full", "steps": 100, "steps_per_second": 100 / s}
+        for name, s in (("a-3", one), ("b-3", other))
+    }
+    return {"run-time": parts}
+
+
+def failing(kept, removed):
+    found = rows(
+        "agent-failure",
+        several=[({"failure": k}, "survivors_captures", m) for k, m in (("kept", kept), ("removed", removed))],
+    )
+    found["agent-failure"]["several"]["label"] = SEVERAL
+    return found
+
+
+def errors(error):
+    return {"equivariance": {"lego": {"label": "lego", "scale": "full", "errors": {"moved": {"quantile": error}}}}}
+
+
+def around(value, **more):
+    return rows("tag", a=[({}, "surround", value)], **more)
+
+
+def sized(mean):
+    return rows("generalization", a=[({"agents": 3}, "return_2c", mean)])
+
+
+PRINTED = {3: (-10.0, 1.0)}
+SAME, UP = (1, 50, 1, 1), (1, 90, 1, 1)
+CASES = {  # rule: its words, then results that speak for it, against it, and that decide nothing
+    rules.peaks_compare: (("a", "b"), tags(a=UP, b=SAME), tags(a=SAME, b=UP), tags(a=SAME, b=SAME)),
+    rules.half_way: (("a", ("b",)), tags(a=UP, b=(0, 0, 60, 90)), tags(a=(0, 0, 60, 90), b=UP), tags(a=UP, b=UP)),
+    rules.settles: (("a",), tags(a=(0, 90, 50, 50)), tags(a=(0, 90, 50, 90)), {}),
+    rules.surround: (("a",), around(0.8), around(0.2), around(0.475)),
+    rules.later: (("a", "b"), tags(a=(1, 1, 9, 1), b=UP), tags(a=(9, 1, 1, 1), b=UP), tags(a=UP, b=SAME)),
+    rules.near_zero: (("a", "b"), tags(a=(0, 2, 1, 1), b=UP), tags(a=(0, 20, 1, 1), b=UP), tags(a=(0, 2, 1, 1))),
+    rules.closer: (("a", "near", "far"), met(9, 5), met(5, 9), met(5, 5)),
+    rules.ratio: ((3, "a", "b", 1.0, 2.0), timed(15, 10), timed(30, 10), {}),
+    rules.steady: (("a",), starts(-10, -11, -9), starts(-10, -20, -9), {}),
+    rules.degrades: (("a",), starts(-10, -14, -20), starts(-10, -11, -20), {}),
+    rules.exact: ((), errors(1e-6), errors(1e-2), {}),
+    rules.after_failure: (("kept", "removed"), failing(3, 1), failing(1, 3), failing(2, 2)),
+    rules.ahead: (("generalization", "a", "return_2c", PRINTED, "agents"), sized(-5), sized(-15), {}),
+}
+
+
+@pytest.mark.parametrize("rule", CASES, ids=lambda rule: rule.__name__)
+def test_each_rule_can_say_all_three(rule):
+    words, *results = CASES[rule]
+    study = next(iter(results[0]))
+    assert [verdict(rule(*words), Results(parts), study=study)[0] for parts in results] == [HOLDS, FAILS, OPEN]
+
+
+def test_no_rule_is_left_out():
+    tested = {rule.__name__ for rule in (above, faster, rises_and_falls, refused, *CASES)}
+    assert set(re.findall(r"^@rule\ndef (\w+)", Path(rules.__file__).read_text(), re.MULTILINE)) == tested
+
+
+def test_one_policy_decides_nothing():
+    row = {"failure": "kept", "survivors_captures": 2.0, "survivors_captures_se": 0.1}
+    one = Results({"agent-failure": {"lego": {"label": "lego", "scale": "full", "rows": [row]}}})
+    said = "one policy, survivors_captures, kept: 2.00 +- 0.20 over episodes; not run yet: agent-failure/lego-seeds"
+    assert verdict(rules.after_failure("kept", None), one, study="agent-failure") == (OPEN, said)
+    assert verdict(rules.after_failure("kept", None), Results(failing(3, 1)), study="agent-failure")[0] == HOLDS
+
+
+def test_independent_directions_are_those_of_chance():
+    angles = np.random.default_rng(0).uniform(0, 2 * np.pi, (100_000, 3))
+    one_sided = np.abs(np.exp(1j * angles).mean(1)).mean()
+    assert rules.INDEPENDENT[3] == pytest.approx(1 - one_sided, abs=2e-3)
 
 
 def test_policies_of_one_size():

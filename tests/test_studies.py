@@ -15,11 +15,13 @@ import pytest
 from legoswarm.cli import main
 from legoswarm.files import FileError
 from legoswarm.learn.folder import RunFolder
+from legoswarm.studies import rules
 from legoswarm.studies import run as running
 from legoswarm.studies.catalogue import ALL, METHODS, STUDIES, Study
-from legoswarm.studies.failure import FailingTag
-from legoswarm.studies.measures import evaluated, head_to_head, symmetries, trajectories
+from legoswarm.studies.failure import KINDS, SEVERAL, FailingTag
+from legoswarm.studies.measures import agent_failure, evaluated, head_to_head, symmetries, trajectories
 from legoswarm.studies.part import SCALES, Part, Scale, Training
+from legoswarm.studies.results import Results
 from legoswarm.studies.run import Setup, chosen_parts, list_studies, run_studies, study_setup
 from legoswarm.tasks.tag import Tag
 from tests import linear
@@ -246,7 +248,8 @@ def test_the_committed_results_are_those_of_the_catalogue():
     done = {words[1] for words in listed if words[0] == "done"}
     assert done == {str(path.relative_to(setup.out).with_suffix("")) for path in setup.out.rglob("*.json")}
     waiting = {words[0] for words in listed if words[0] != "done"}
-    assert all("segnn-planar" in name or name.startswith(("swarm/", "navigation/")) for name in waiting)
+    later = ("swarm/", "navigation/", "agent-failure/lego-seeds", "run-time/mappo-equal")
+    assert all("segnn-planar" in name or name.startswith(later) for name in waiting)
 
 
 def test_another_algorithm_trains_beside_the_same_runs():
@@ -341,6 +344,20 @@ def test_captures_count_after_the_failure_and_without_the_failed():
     assert counts == {("without", 30): 0, ("without", 31): 2, ("kept", 30): 0, ("kept", 31): 1}
 
 
+def test_the_remaining_pursuer_flies_at_the_nearest_evader():
+    """At the first of two evaders, away from it, at a right angle; not before the failure."""
+    task = FailingTag(pursuers=2, evaders=2, obstacles=0, kind="kept", at=3)
+    start = task.reset(jax.random.key(0))
+    place = jnp.array([[9.0, 9.0], [0.0, 0.0], [1.0, 0.0], [0.0, 5.0]])
+    for velocity, heading in (((2.0, 0.0), 1), ((-1.0, 0.0), -1), ((0.0, 3.0), 0), ((0.0, 0.0), 0)):
+        speeds = jnp.zeros((4, 2)).at[1].set(jnp.array(velocity))
+        for time, share in ((3, 0), (4, 1)):
+            state = dataclasses.replace(start, position=place, velocity=speeds, time=jnp.array(time))
+            assert float(task.measure(state)["heading"]) == share * heading
+    figures = task.figures({name: np.ones(97) for name in ("heading", "captures_after", "survivors_captures")})
+    assert figures["heading_after"] == 1
+
+
 CHASE = Tag(pursuers=2, evaders=1, obstacles=1, horizon=10)
 
 
@@ -364,6 +381,21 @@ def test_policies_meet_seed_by_seed(tmp_path):
     met = head_to_head()([policy, policy], SCALE)
     assert [row["seed"] for row in met["rows"]] == [0, 1]
     assert np.array(met["trajectories"][0]["positions"]).shape == (10, 4, 2)
+
+
+def test_failures_are_measured_for_every_policy(tmp_path):
+    policy = str(save_small(tmp_path / "tag", CHASE, seeds=(0, 1), config=TINY))
+    found = agent_failure(trials=0)([policy], SCALE)
+    assert [(row["failure"], row["seed"]) for row in found["rows"]] == [
+        (kind, seed) for kind in KINDS for seed in (0, 1)
+    ]
+    assert all(-1 <= row["heading_after"] <= 1 for row in found["rows"])
+    assert found["trajectories"] == []
+    rows = [{**row, "survivors_captures": 2.0 + row["seed"] / 10} for row in found["rows"]]
+    part = {"label": SEVERAL, "scale": "full", "rows": rows}
+    [over_policies] = rules.after_failure("kept", None)(Results({"agent-failure": {"lego-seeds": part}}))
+    assert over_policies.evidence.startswith(f"{SEVERAL} (survivors_captures, kept) 2.0 [")
+    assert over_policies.agrees
 
 
 # All of it at the smallest scale

@@ -460,6 +460,22 @@ class TestTag:
         assert task.measure(alone)["evader_gap"] == 0
         assert task.measure(state)["evader_gap"] == 2
 
+    @pytest.mark.parametrize(
+        ("pursuers", "surround"),
+        [
+            ([[1.0, 0], [2, 0]], 0.0),
+            ([[1.0, 0], [-3, 0]], 1.0),
+            ([[1.0, 0], [0, 2]], 1 - math.sqrt(0.5)),
+            ([[0, 0], [0, 0]], 1),
+        ],
+        ids=["in line", "on both sides", "at a right angle", "no direction"],
+    )
+    def test_how_evenly_pursuers_stand_around_an_evader(self, pursuers, surround):
+        task = Tag(pursuers=2, evaders=2, obstacles=0)
+        state = make_state([*pursuers, [0.0, 0.0], [5.0, 5.0]])
+        state = dataclasses.replace(state, exists=np.array([True, True, True, False]))
+        np.testing.assert_allclose(task.measure(state)["surround"], surround, atol=1e-12)
+
     def test_boundary_penalty_is_mpe2s_formula(self):
         def bound(x):  # mpe2, simple_tag.py
             if x < 0.9:

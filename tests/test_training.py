@@ -14,7 +14,7 @@ from legoswarm.cli import main
 from legoswarm.fast.backend import over_seeds
 from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.folder import RunConfig, RunFolder
-from legoswarm.learn.loop import resume_run, start_run
+from legoswarm.learn.loop import evaluation_points, resume_run, start_run
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies.saved.file import load_policy
 from legoswarm.policies.saved.trees import named_leaves
@@ -260,13 +260,16 @@ def test_a_diverged_run_does_not_go_on(diverged, capsys):
 @pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize("evaluations", [1, 3, 7, 40])
 def test_as_many_evaluations_as_asked(evaluations, tmp_path):
-    """Evenly spread, the last one at the end; at most one for each report."""
+    """Denser at the beginning, the last one at the end; at most one for each iteration."""
     train = TrainConfig(Yard(), TINY, TRAIN.algorithm, steps=20 * 11)
     folder = start_run(RunConfig(train, evaluations=evaluations, eval_episodes=2), tmp_path / "run", quiet=True)
     evaluated = [row["iteration"] for row in folder.read_metrics() if "eval" in row]
     assert len(evaluated) == min(evaluations, 11)
     assert evaluated[-1] == 11
-    assert max(np.diff([0, *evaluated])) - min(np.diff([0, *evaluated])) <= 1
+    assert evaluated[0] == (11 if evaluations == 1 else 1)
+    assert min(np.diff(evaluated, 2), default=0) >= 0
+    assert evaluation_points(1562, 50) >= {1, 2, 6, 1562}  # a study of Tag: after 3,200, 6,400, 19,200 steps
+    assert len(evaluation_points(1562, 50)) == 50
 
 
 def test_metrics_are_numbers_or_null(diverged):

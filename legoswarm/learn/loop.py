@@ -150,6 +150,15 @@ def _warm_start(config: RunConfig) -> Policies:
     return jax.tree.map(lambda leaf: leaf[index], file.policies)
 
 
+def evaluation_points(iterations: int, evaluations: int) -> set[int]:
+    """Return the iterations after which a policy is evaluated: as many as were asked for, denser at the beginning.
+
+    The first of them comes early, and the last one after the last iteration; between them their squares are even.
+    """
+    points = min(evaluations, iterations)
+    return {max(point, round(iterations * (point / points) ** 2)) for point in range(1, points + 1)}
+
+
 class _Run:
     """A run under way: chunk by chunk, each with a row of metrics, now and then an evaluation and a checkpoint."""
 
@@ -219,9 +228,8 @@ class _Run:
         """Return the iterations after which chunks end, and those of them after which the policy is evaluated."""
         iterations = self.config.train.iterations
         chunk = max(iterations // CHUNKS, 1)
-        boundaries = sorted({*range(chunk, iterations, chunk), iterations})
-        points = min(self.config.evaluations, len(boundaries))
-        return boundaries, {boundaries[len(boundaries) * (point + 1) // points - 1] for point in range(points)}
+        evaluations = evaluation_points(iterations, self.config.evaluations)
+        return sorted({*range(chunk, iterations, chunk), *evaluations}), evaluations
 
     def _steps(self, iterations: int) -> int:
         return iterations * self.config.train.batch

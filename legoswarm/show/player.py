@@ -14,7 +14,8 @@ from legoswarm.tasks.task import Task
 
 STYLE = """
 .player { margin: 0.6rem 0; } .player[hidden] { display: none; }
-.player > div { display: grid; grid-template-columns: repeat(auto-fill, minmax(12rem, 1fr)); gap: 0.6rem; }
+.player > div { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(12rem, 45%), 1fr)); gap: 0.6rem; }
+.player > div > div { max-width: 22rem; }
 .player span { display: block; text-align: center; font-size: 0.8rem; }
 .player svg { width: 100%; aspect-ratio: 1; border: 1px solid #bbb; box-sizing: border-box; display: block; }
 .player figcaption { display: flex; align-items: center; gap: 0.6rem; margin: 0 0 0.4rem; }
@@ -31,7 +32,8 @@ for (const player of document.querySelectorAll(".player")) {
   const scenes = [...player.querySelectorAll("svg")];
   const [button, slider, label] = ["button", "input", "output"].map(name => player.querySelector(name));
   const last = Number(slider.max);
-  let timer = null;
+  const auto = player.dataset.auto !== undefined;  // plays by itself, again and again
+  let timer = null, rest = 0;
   const show = () => {
     const step = Number(slider.value);
     label.textContent = `step ${step} of ${last}`;
@@ -41,7 +43,7 @@ for (const player of document.querySelectorAll(".player")) {
         const place = path[Math.min(step, path.length - 1)];
         bodies[entity].style.display = place ? "" : "none";
         if (place) bodies[entity].setAttribute("transform", `translate(${place})`);
-        trails[entity].setAttribute("points", path.slice(0, step + 1).filter(Boolean).join(" "));
+        trails[entity].setAttribute("points", path.slice(Math.max(step - 20, 0), step + 1).filter(Boolean).join(" "));
       });
       for (const cross of scene.querySelectorAll(".cross"))
         cross.style.display = step < Number(cross.dataset.step) ? "none" : "";
@@ -49,9 +51,12 @@ for (const player of document.querySelectorAll(".player")) {
   };
   const pause = () => { clearInterval(timer); timer = null; button.textContent = "play"; };
   const advance = () => {
-    slider.value = Number(slider.value) + 1;
+    const again = auto && Number(slider.value) === last;
+    rest = again ? rest + 1 : 0;
+    if (again && rest < 15) return;
+    slider.value = again ? 0 : Number(slider.value) + 1;
     show();
-    if (Number(slider.value) === last) pause();
+    if (Number(slider.value) === last && !auto) pause();
   };
   button.onclick = () => {
     if (timer !== null) return pause();
@@ -63,6 +68,7 @@ for (const player of document.querySelectorAll(".player")) {
   slider.oninput = show;
   player.hidden = false;
   show();
+  if (auto && !matchMedia("(prefers-reduced-motion: reduce)").matches) button.click();
 }
 document.documentElement.dataset.players = document.querySelectorAll(".player").length;
 """
@@ -73,8 +79,9 @@ def player(
     paths: Sequence[Paths],
     titles: Sequence[str],
     failures: Sequence[Failure | None],
+    auto: bool = False,
 ) -> str:
-    """Return a group of episodes as HTML, hidden until the page runs `SCRIPT`.
+    """Return a group of episodes as HTML, hidden until the page runs `SCRIPT`; one that is `auto` plays by itself.
 
     A step takes the 0.1 s that it takes in the task. A cross marks a failure from its step on.
     """
@@ -90,7 +97,8 @@ def player(
         f'<input type="range" min="0" max="{last}" value="{last}" aria-label="step"><output></output>'
     )
     return (
-        f'<figure class="player" hidden><figcaption>{controls}</figcaption>\n<div>{"".join(panels)}</div>\n'
+        f'<figure class="player"{" data-auto" * auto} hidden><figcaption>{controls}</figcaption>\n'
+        f"<div>{''.join(panels)}</div>\n"
         f'<script type="application/json">{films}</script></figure>'
     )
 

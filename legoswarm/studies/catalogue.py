@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from legoswarm.policies.policy import POLICIES
+from legoswarm.studies.failure import SEVERAL
 from legoswarm.studies.measures import agent_failure, evaluated, head_to_head, symmetries, trajectories
 from legoswarm.studies.part import Measure, Part, Scale, Training
 from legoswarm.tasks.navigation import Navigation
@@ -19,6 +20,7 @@ STEERABLE = ("segnn", "segnn-planar")
 METHODS = tuple(name for name in POLICIES.names() if POLICIES[name].in_paper)
 ALL = (*METHODS, "segnn-planar")
 AS_PUBLISHED = (("critic", "full"),)  # the paper's critic; LEGO's default is that of pairs
+WORK_OF_LEGO = (("epochs", 3), ("width", 64))
 FEW = (2, 3, 4, 5, 6)  # the paper's team sizes
 MIXED = tuple(range(2, 9))  # trained on at once
 MANY = (12, 16, 24, 32)  # far beyond
@@ -37,14 +39,19 @@ def spread(method: str, agents: int, steps: float = 2e6, **task: Any) -> Trainin
     return Training(Spread(agents=agents, **task), method, int(steps))
 
 
-def tag(method: str, steps: float = 5e6) -> Training:
-    """Return a training on Tag-occlusion, 3 against 2."""
-    return Training(Tag(), method, int(steps))
+def tag(method: str, steps: float = 5e6, **task: Any) -> Training:
+    """Return a training on Tag-occlusion, 3 against 2 unless the task says otherwise."""
+    return Training(Tag(**task), method, int(steps))
 
 
 def four(scale: Scale, method: str, protocol: str = "paper") -> Training:
     """Return the four-agent training that generalization, curriculum and beyond share."""
     return spread(method, scale.size(4), protocol=protocol)
+
+
+def unlimited(**settings: Any) -> Measure:
+    """Evaluate without a limit on actions."""
+    return evaluated(**settings, changes={"limit": "none"}, label={"limit": "none"})
 
 
 def learning_curves(scale: Scale, agents: int) -> Iterable[Part]:
@@ -84,22 +91,29 @@ def meetings(scale: Scale) -> Iterable[Part]:
 
 
 def run_times(scale: Scale) -> Iterable[Part]:
-    """Train one seed of every method with nothing else on the machine."""
+    """Train one seed of every method with nothing else on the machine; MAPPO also with as much work as LEGO."""
     for method in ALL:
         for agents in scale.sizes(3, 6):
             yield Part(f"{method}-{agents}", (dataclasses.replace(spread(method, agents), seeds=1, alone=True),))
+    for agents in scale.sizes(3, 6):
+        trained = dataclasses.replace(spread("mappo", agents), seeds=1, alone=True, options=WORK_OF_LEGO)
+        yield Part(f"mappo-equal-{agents}", (trained,), label="mappo with LEGO's epochs and width")
+
+
+def failures(scale: Scale) -> Iterable[Part]:
+    """Let a pursuer fail: with the policy of the zoo, which is drawn, and with several that decide claims."""
+    yield Part("lego", ("zoo:tag-2v1",), (agent_failure(),))
+    yield Part("lego-seeds", (tag("lego", pursuers=2, evaders=1),), (agent_failure(trials=0),), SEVERAL)
 
 
 def team_sizes(scale: Scale) -> Iterable[Part]:
     """Try policies of four agents at every size; train MAPPO and PIC, which act for one size, for each."""
     sizes = scale.sizes(*FEW)
-    free = evaluated(agents=sizes, changes={"limit": "none"}, label={"limit": "none"})
-    yield Part("lego", (four(scale, "lego"),), (evaluated(agents=sizes), free))
-    for method in STEERABLE:
-        yield Part(method, (four(scale, method),), (evaluated(agents=sizes),))
+    for method in ("lego", *STEERABLE):
+        yield Part(method, (four(scale, method),), (evaluated(agents=sizes), unlimited(agents=sizes)))
     for method in ("mappo", "pic"):
         for agents in sizes:
-            yield Part(f"{method}-{agents}", (spread(method, agents),), (evaluated(),))
+            yield Part(f"{method}-{agents}", (spread(method, agents),), (evaluated(), unlimited()))
 
 
 def curriculum(scale: Scale) -> Iterable[Part]:
@@ -157,7 +171,9 @@ def beyond(scale: Scale) -> Iterable[Part]:
 
     yield from critics(scale)
     yield part("rest-global", "rest global", sizes, rest="global")
-    yield part("paper-setup", "paper's critic, rest global, no leash", sizes, critic="full", rest="global", leash=0.0)
+    published: dict[str, Any] = {"critic": "full", "rest": "global", "leash": 0.0}
+    free = unlimited(agents=(scale.size(4),))
+    yield part("paper-setup", "paper's critic, rest global, no leash", sizes, free, **published)
     yield part("float32", "float32 throughout", sizes, precision="float32")
     yield part("large-teams", "trained with 4", *all_sizes)
     together = Training(Spread(agents=max(mixed), sizes=mixed), "lego", 5_000_000)
@@ -221,7 +237,7 @@ STUDIES = {
     "ood": Study("Table IV: trained with starts on the left, evaluated left, right and anywhere", starts),
     "agent-failure": Study(
         "a pursuer of two stops at step 30 of 100: captures after it, kept, removed and without failure",
-        lambda scale: [Part("lego", ("zoo:tag-2v1",), (agent_failure(),))],
+        failures,
     ),
     "algorithms": Study("LEGO and MAPPO's MLP trained with MASAC beside MAPPO, three agents", algorithms),
     "swarm": Study("up to 1,024 agents that see their neighbours alone cover landmarks", swarms),

@@ -11,7 +11,9 @@ from jaxtyping import Array, Bool, Float
 from legoswarm.configs import check_fields, option
 from legoswarm.tasks.tag import Tag
 from legoswarm.tasks.task import State
+from legoswarm.tasks.worlds.particles import unit
 
+SEVERAL = "lego, several policies"  # the label of the part that decides claims
 KINDS = ("without", "kept", "removed")
 
 
@@ -19,8 +21,8 @@ KINDS = ("without", "kept", "removed")
 class FailingTag(Tag):
     """Tag in which from step `at` on the first pursuer stands still and is `kept` in the scene, or is `removed`.
 
-    Figures are those after the failure and of pursuers that work; `survivors_captures` leaves the first
-    pursuer out whether it works or not.
+    Figures are those after the failure and of pursuers that work; `survivors_captures` and `heading_after`, the cosine
+    between a pursuer's velocity and its way to the nearest evader, leave the first pursuer out whether it works or not.
     """
 
     primary: ClassVar[str] = "captures_after"
@@ -42,18 +44,24 @@ class FailingTag(Tag):
         return dataclasses.replace(after, position=position, velocity=velocity, exists=exists)
 
     def measure(self, state: State) -> dict[str, Array]:
-        """Count touching pairs after the failure: of pursuers that work, and of those other than the first."""
+        """Count touching pairs after the failure, of those that work and of all but the first; add where these head."""
         gone = state.exists.at[0].set(False)
         others = Tag.measure(self, dataclasses.replace(state, exists=gone))["captures"]
         working = others if self.kind != "without" else Tag.measure(self, state)["captures"]
         after = (state.time > self.at).astype(others.dtype)
-        return {"captures_after": working * after, "survivors_captures": others * after}
+        chasers, chased = slice(1, self.pursuers), slice(self.pursuers, self.layout.agents)
+        ways = state.position[None, chased] - state.position[chasers, None]
+        nearest = jnp.take_along_axis(ways, jnp.linalg.norm(ways, axis=-1).argmin(1)[:, None, None], 1)[:, 0]
+        heading = (unit(nearest) * unit(state.velocity[chasers])).sum(-1).mean()
+        return {"captures_after": working * after, "survivors_captures": others * after, "heading": heading * after}
 
     def figures(self, measures: dict[str, Any]) -> dict[str, Any]:
-        """Return touching pair-steps after the failure, and whether there was any."""
+        """Return touching pair-steps after the failure, whether there was any, and how directly pursuers fly then."""
         totals = {name: values.sum() for name, values in measures.items()}
+        heading = totals.pop("heading") / max(self.horizon - self.at, 1)
         any_touch = totals["captures_after"] > 0
-        return {**totals, "capture_share_after": any_touch.astype(totals["captures_after"].dtype)}
+        share = any_touch.astype(totals["captures_after"].dtype)
+        return {**totals, "capture_share_after": share, "heading_after": heading}
 
     def _failed(self, state: State) -> Bool[Array, ""]:
         return (state.time >= self.at) & (self.kind != "without")

@@ -3,142 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from legoswarm.evaluate.statistics import mean_interval
 from legoswarm.files import FileError, write_bytes
 from legoswarm.studies import paper
-from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, judge
+from legoswarm.studies.claims import CLAIMS, FAILS, HOLDS, OPEN, chance_words, find, judge
 from legoswarm.studies.results import Results
-from legoswarm.studies.rules import seconds
+from legoswarm.studies.rules import Finding, seconds
+from legoswarm.studies.sentences import findings, paragraphs, scoreboard
+from legoswarm.studies.tables import ABOUT, BASELINES, DIGITS, FIGURE, TABLES, Row, Table
 
-FIGURE = "return_2c"
 MARK = "<!-- legoswarm report: {} -->"
 BEGIN, END = MARK.format("begin"), MARK.format("end")  # the place of README's table; others say: begin NAME
 PLACE = re.compile(MARK.format("begin ?([a-z-]*)") + ".*?" + END, re.DOTALL)
-JOINT = " (critics of joint actions)"
-PAIRS, OWN, PAPERS, PUBLISHED = " (pair critic)", " (own critic)", " (paper's critic)", " (as published)"
-EACH, SCRATCH, FOUR, LATER = ", trained for each size", ", from scratch", ", trained with four", ", curriculum"
-
-
-ABOUT = {
-    FIGURE: "Return, closer to zero is better. The best of each column is in bold.",
-    "pursuer_return": "A pursuer's return.",
-    "covered": "Share of landmarks that have an agent within 0.1 after 50 steps.",
-    "touches": "How often an agent touches another in 50 steps.",
-    "safe": "Share of agents that touch nobody and nothing in 256 steps.",
-    "success": "Share of agents that do so and reach their goals.",
-}
-DIGITS = {FIGURE: 1, "pursuer_return": 0}
-
-
-class Row(NamedTuple):
-    """Names a method and the critic it has, and holds the paper's numbers, if there are any, column by column.
-
-    A `{}` in the study or in the label stands for the column.
-    """
-
-    name: str
-    study: str
-    label: str
-    printed: Mapping[Any, paper.Cell] = {}
-    where: Mapping[str, Any] = {}  # other fields of the results
-
-
-class Table(NamedTuple):
-    """Says which methods stand in rows; columns are the values of a field of the results, if there is one."""
-
-    title: str
-    columns: Sequence[Any]
-    rows: Sequence[Row]
-    field: str = "agents"
-    head: str = "{} agents"
-    figure: str = FIGURE
-    intervals: bool = False
-
-    @property
-    def heads(self) -> list[str]:
-        """Return the names of the columns."""
-        return [self.head.format(paper.named(str(column))) for column in self.columns]
-
-    def values(self, results: Results, row: Row) -> list[np.ndarray]:
-        """Return a row's figures, one value for each seed, column by column."""
-        places = [(column, {self.field: column} if self.field else {}) for column in self.columns]
-        names = [(row.study.format(column), row.label.format(column)) for column, _ in places]
-        return [
-            results.values(*name, self.figure, **at, **row.where) for name, (_, at) in zip(names, places, strict=True)
-        ]
-
-
-def _rows(study: str, labels: Mapping[str, str], printed: Mapping[str, Mapping[Any, paper.Cell]] = {}) -> list[Row]:
-    """Return a row for each label, with what its method's name is followed by."""
-    names = {label: re.sub("(-scl|-curr|,.*| against.*)$", "", label) for label in labels}
-    return [Row(paper.named(names[x]) + what, study, x, printed.get(x, {})) for x, what in labels.items()]
-
-
-BASELINES = ("segnn", "mappo-gnn", "mappo-local", "pic", "mappo")
-TABLES = {
-    "generalization": Table("trained with four agents", (2, 3, 4, 5, 6), [
-        Row("LEGO-MASAC, joint encoder" + JOINT, "algorithms", "lego with masac, joint encoder, trained with 4"),
-        *_rows("generalization", {"lego": PAIRS}),
-        *_rows("beyond", {"lego, paper's critic, trained with 4": PAPERS}),
-        Row("LEGO-MAPPO" + PUBLISHED, "beyond", "lego, paper's critic, rest global, no leash",
-            paper.GENERALIZATION["lego"]),
-        *_rows("generalization", {"segnn": OWN, "pic": OWN + EACH, "mappo": OWN + EACH}, paper.GENERALIZATION),
-    ]),
-    "trained": Table("trained and evaluated with as many agents", (3, 6), [
-        *_rows("spread-{}", {"lego": PAIRS}),
-        *_rows("beyond", {"lego, paper's critic, trained with {}": PAPERS}),
-        *_rows("spread-{}", dict.fromkeys(BASELINES, OWN)),
-        *_rows("beyond", {f"{method}, critic of pairs": PAIRS for method in BASELINES if method != "pic"}),
-    ], intervals=True),
-    "algorithms": Table("trained and evaluated with as many agents", (3,), [
-        *_rows("spread-{}", {"lego": PAIRS}),
-        *_rows("algorithms", {"lego with masac": JOINT}),
-        *_rows("spread-{}", {"mappo": OWN}),
-        *_rows("algorithms", {"mappo with masac": JOINT}),
-    ], intervals=True),
-    "algorithms-sizes": Table("trained with four agents", (2, 3, 4, 5, 6, 7, 8), [
-        *_rows("algorithms", {"lego with masac, joint encoder, trained with 4": JOINT + ", joint encoder"}),
-        *_rows("beyond", {"lego, trained with 4": PAIRS}),
-    ], head="{}"),
-    "ood": Table("trained with agents starting on the left", ("left", "right", "uniform"),
-        _rows("ood", {"lego": PAIRS, "segnn": OWN, "mappo-local": OWN, "mappo": OWN}, paper.OOD), "start", "{}"),
-    "ood-landmarks": Table("trained with agents and landmarks on the left", ("left", "right", "uniform"),
-        _rows("ood", {f"{m}, landmarks too": PAIRS if m == "lego" else OWN for m in ("lego", "mappo-local", "mappo")}),
-        "start", "{}"),
-    "curriculum": Table("larger teams", (6, 7, 8), [
-        *_rows("curriculum", {"lego": PAIRS + SCRATCH, "lego-scl": PAIRS + FOUR, "lego-curr": PAIRS + LATER},
-               paper.CURRICULUM),
-        *_rows("beyond", {"lego, 2 to 8 agents mixed": PAIRS + ", trained with two to eight"}),
-        *_rows("curriculum", {"segnn-scl": OWN + FOUR, "segnn-curr": OWN + LATER, "mappo": OWN + SCRATCH},
-               paper.CURRICULUM),
-    ]),
-    "sizes": Table("one policy for every size", (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32), _rows("beyond", {
-        "lego, 2 to 8 agents mixed": PAIRS + ", trained with two to eight, 5e6 steps",
-        "lego, trained with 4": PAIRS + ", trained with four, 2e6 steps"}), head="{}"),
-    **{f"swarm-{figure}": Table("trained with four to sixteen agents", (8, 64, 256, 1024), [
-        Row("LEGO-MASAC, sees within 1.2", "swarm", "lego at constant density"),
-        Row("Hungarian controller, sees everything", "swarm", "hungarian, sees everything"),
-    ], head="{}", figure=figure) for figure in ("covered", "touches")},
-    **{f"navigation-{figure}": Table("trained with eight agents", (8, 32, 128, 512, 1024), [
-        Row(f"LEGO-MASAC, {arena}", "navigation", "lego", where={"arena": arena})
-        for arena in ("free", "with obstacles", "dense")
-    ], head="{}", figure=figure) for figure in ("safe", "success")},
-    "tag": Table("three pursuers of a method against two evaders of the same", (3,), [
-        *_rows("tag", {"lego": PAIRS, "lego after 1e6 steps": PAIRS} | dict.fromkeys(BASELINES, OWN))],
-        "pursuers", "return", "pursuer_return", intervals=True),
-    "head-to-head": Table("pursuers in rows, evaders in columns", ("lego", "mappo", "pic"), [
-        *_rows("head-to-head", {"lego against {}": PAIRS, "lego after 1e6 steps against {}": PAIRS,
-                                "lego, paper's critic, against {}": PAPERS,
-                                "mappo against {}": OWN, "pic against {}": OWN})],
-        "", "{}", "pursuer_return", intervals=True),
-}  # fmt: skip
 
 
 def write_markdown(results: Results, path: Path) -> None:
@@ -153,8 +36,9 @@ def write_markdown(results: Results, path: Path) -> None:
         raise FileError(f"{path} has a place for {unknown[0]!r}; the tables are {', '.join(MADE)}")
 
     def filled(place: re.Match[str]) -> str:
+        made = MADE[place[1]] if place[1] else ALONE["generalization"]
         begin = MARK.format(f"begin {place[1]}".rstrip())
-        return f"{begin}\n{MADE[place[1] or 'generalization'](results)}\n{END}"
+        return f"{begin}\n{made(results)}\n{END}"
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, PLACE.sub(filled, text).encode())
@@ -182,7 +66,7 @@ def _facts(results: Results, table: Table) -> str:
         facts.append("Brackets hold the 95 % interval.")
     elif any(row.printed for row in table.rows):
         facts.append("Brackets hold the paper's mean.")
-    parts = [results.labelled(row.study.format(c), row.label.format(c)) for row in table.rows for c in table.columns]
+    parts = [results.labelled(*row.place(column)) for row in table.rows for column in table.columns]
     smaller = {part["scale"] for group in parts for part in group} - {"full"}
     return " ".join([*facts, *(f"This is scale {scale}: a look, not a result." for scale in sorted(smaller))])
 
@@ -213,16 +97,64 @@ def times(results: Results) -> str:
 
 
 def claims(results: Results) -> str:
-    """Return the paper's claims and what the results say of each."""
-    found = [(claim, verdict) for claim, (verdict, _) in zip(CLAIMS, judge(CLAIMS, results), strict=True)]
-    holds, fails, undecided = (sum(one == verdict for _, one in found) for verdict in (HOLDS, FAILS, OPEN))
-    rows = [[claim.text, f"**{verdict}**" if verdict == FAILS else verdict, claim.study] for claim, verdict in found]
-    facts = f"Of {len(found)} claims {holds} hold, {fails} do not hold and {undecided} are not decided."
-    return f"{facts}\n\n{_lines([['claim of the paper', 'here', 'study'], *rows])}"
+    """Return the paper's claims, what the paper has, what is found here, by which test, and the verdict."""
+    rows = [["", "claim", "paper", "here", "test", "verdict"]]
+    judged = zip(CLAIMS, find(CLAIMS, results), judge(CLAIMS, results), strict=True)
+    for number, (claim, found, (verdict, _)) in enumerate(judged, 1):
+        one = deciding(found, verdict)
+        test = chance_words(one.chance) or ("our margin" if one.agrees is not None else "none")
+        of = f", of {len(found)}" if len(found) > 1 else ""
+        here = paper.named(one.evidence) or f"not run yet: {', '.join(one.missing)}"
+        mark = f"**{verdict}**" if verdict == FAILS else verdict
+        rows.append([str(number), claim.text, one.printed or "in words", here, test + of, mark])
+    return f"{scoreboard(results)}\n\n{_lines(rows)}"
 
 
-MADE: dict[str, Callable[[Results], str]] = {
+def deciding(findings: Sequence[Finding], verdict: str) -> Finding:
+    """Return the finding on which a verdict rests: the clearest one against a claim, else the least certain one."""
+    said = {FAILS: False, HOLDS: True, OPEN: None}[verdict]
+    those = [one for one in findings if one.agrees is said] or list(findings)
+    return (min if verdict == FAILS else max)(those, key=lambda one: -1.0 if one.chance is None else one.chance)
+
+
+def tests(results: Results) -> str:
+    """Return every comparison that decides a claim, by the claim's number."""
+    rows = [["claim", "study", "comparison", "p"]]
+    for number, (claim, found) in enumerate(zip(CLAIMS, find(CLAIMS, results), strict=True), 1):
+        for one in found:
+            text = one.evidence or f"not run yet: {', '.join(one.missing)}"
+            rows.append(
+                [str(number), claim.study, text, chance_words(one.chance).removeprefix("p ").removeprefix("= ")]
+            )
+    return _lines(rows)
+
+
+def readings(results: Results) -> str:
+    """Return what the policies of four agents have by other readings of the return, and without a limit on actions."""
+    table = TABLES["generalization"]
+    rows = [["trained and evaluated with four agents", "-N D - 2 C", "-N D - C", "-D - C", "-N D - 2 C, no limit"]]
+    for row in table.rows:
+        place = row.place(4)
+        distance, collisions = (results.values(*place, figure, agents=4) for figure in ("distance", "collisions"))
+        free = results.values(*place, FIGURE, agents=4, limit="none")
+        found = [table.at(results, row, 4), results.values(*place, "return_1c", agents=4), -distance - collisions, free]
+        rows.append([row.name, *(f"{values.mean():.1f}" if len(values) else "-" for values in found)])
+    return f"Return, closer to zero is better. D and C are defined above.\n\n{_lines(rows)}"
+
+
+def _said(results: Results, name: str, make: Callable[[Results], str]) -> str:
+    """Return a table with what is said of it."""
+    return "\n\n".join([make(results), *paragraphs(results, name)])
+
+
+ALONE: dict[str, Callable[[Results], str]] = {
     **{name: partial(methods, table=table) for name, table in TABLES.items()},
     "run-time": times,
+    "readings": readings,
     "claims": claims,
+    "tests": tests,
+}
+MADE: dict[str, Callable[[Results], str]] = {
+    **{name: partial(_said, name=name, make=make) for name, make in ALONE.items()},
+    "findings": findings,
 }

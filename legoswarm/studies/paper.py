@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from legoswarm.policies.policy import POLICIES
 
@@ -37,6 +38,14 @@ RUN_TIME: dict[str, dict[int, float]] = {  # seconds; Intel Xeon Gold 5220R and 
     "segnn": {3: 18.2 * 3600, 6: 20.2 * 3600},
     "lego": {3: 377.6, 6: 997.8},
 }
+
+
+def printed(study: str, label: str, place: object = None) -> float | None:
+    """Return the paper's mean of a label at a place, where it has one."""
+    tables: dict[str, dict[str, Any]] = {"generalization": GENERALIZATION, "curriculum": CURRICULUM, "ood": OOD}
+    cell = tables.get(study, {}).get(label, {}).get(place)
+    return None if cell is None else cell[0]
+
 
 # Sample efficiency: steps until the paper's MAPPO at three agents (2e6 steps), its LEGO from scratch at six (5e6).
 THRESHOLDS = {"spread-3": -43.4, "spread-6": -196.5, "algorithms": -43.4}

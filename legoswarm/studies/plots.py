@@ -17,11 +17,13 @@ from legoswarm.policies.policy import POLICIES
 from legoswarm.show.draw import COLOURS, GREY, INK, PALE, Failure, draw_paths, style
 from legoswarm.show.player import player
 from legoswarm.studies import paper
-from legoswarm.studies.failure import KINDS
+from legoswarm.studies.failure import KINDS, SEVERAL
 from legoswarm.studies.results import Results
 from legoswarm.tasks.task import TASKS
 
 RETURN, PURSUERS = "return (2 for a collision)", "a pursuer's return"
+SHOWN = 40  # steps of an episode in a still picture
+MEETINGS = tuple(f"{one} against {other}" for one in ("lego", "mappo") for other in ("lego", "mappo"))
 CLOSE: Any = {"dpi": 130, "bbox_inches": "tight"}
 
 
@@ -33,9 +35,12 @@ def png(figure: Figure, **how: Any) -> bytes:
 
 
 def curves(results: Results, study: str) -> bytes | None:
-    """Draw the learning curves of methods, also with other algorithms: means over seeds with their 95 % intervals."""
-    methods = POLICIES.names()
-    labels = sorted(part["label"] for part in results.study(study) if part["label"].split(" with ")[0] in methods)
+    """Draw the learning curves of methods, also with other algorithms: means over seeds with their 95 % intervals.
+
+    A label with a comma has another team size or other options and is no curve beside these.
+    """
+    methods, labels = POLICIES.names(), sorted(part["label"] for part in results.study(study))
+    labels = [label for label in labels if label.split(" with ")[0] in methods and "," not in label]
     found = {label: curve for label in labels if (curve := results.curve(study, label))}
     if not found:
         return None
@@ -46,8 +51,15 @@ def curves(results: Results, study: str) -> bytes | None:
     margin = 0.08 * (np.ptp(means) + 1e-9)
     axes.set_ylim(means.min() - margin, means.max() + margin)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.legend(frameon=False, fontsize=8)
+    legend_below(figure, axes)
     return png(figure, **CLOSE)
+
+
+def legend_below(figure: Figure, axes: Axes) -> None:
+    """Put the legend under the panel, where it covers nothing and takes no width."""
+    labels = axes.get_legend_handles_labels()[1]
+    columns = max(1, min(3, len(labels), 84 // max(map(len, labels))))  # no wider than the panel
+    figure.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=columns)
 
 
 def draw_curve(
@@ -70,13 +82,18 @@ def meetings(results: Results, study: str) -> bytes | None:
 
 
 def failures(results: Results, study: str) -> bytes | None:
-    """Draw the captures after each kind of failure."""
-    entries = {kind: results.values(study, "lego", "captures_after", failure=kind) for kind in KINDS}
-    return bars(entries, "touching pair-steps after step 30")
+    """Draw the captures after each kind of failure, of several policies if they were measured."""
+    label = SEVERAL if results.labelled(study, SEVERAL) else "lego"
+    entries = {kind: results.values(study, label, "captures_after", failure=kind) for kind in KINDS}
+    errors = {kind: results.values(study, label, "captures_after_se", failure=kind) for kind in KINDS}
+    return bars(entries, "touching pair-steps after step 30", errors)
 
 
-def bars(entries: dict[str, np.ndarray], what: str) -> bytes | None:
-    """Draw one bar for each label: the mean over seeds, its 95 % interval and the seeds as dots."""
+def bars(entries: dict[str, np.ndarray], what: str, errors: dict[str, np.ndarray] | None = None) -> bytes | None:
+    """Draw one bar for each label: the mean over seeds, its 95 % interval and the seeds as dots.
+
+    A single seed has the interval over episodes that follows from its standard error, if that is in `errors`.
+    """
     entries = {label: values for label, values in entries.items() if len(values)}
     if not entries:
         return None
@@ -84,8 +101,9 @@ def bars(entries: dict[str, np.ndarray], what: str) -> bytes | None:
     for row, (label, values) in enumerate(entries.items()):
         axes.barh(row, values.mean(), color=_colour(label), alpha=0.75, height=0.62)
         axes.plot(values, np.full(len(values), row), ".", color=INK, markersize=3, alpha=0.6)
-        if len(values) > 1:
-            axes.plot(mean_interval(values), (row, row), color=INK, linewidth=1.6)
+        error = 1.96 * errors[label] if errors else np.array([])
+        ends = mean_interval(values) if len(values) > 1 else (*(values - error), *(values + error))
+        axes.plot(ends, [row] * len(ends), color=INK, linewidth=1.6)
     axes.set_yticks(range(len(entries)), [paper.named(label) for label in entries], fontsize=8)
     axes.invert_yaxis()
     return png(figure, **CLOSE)
@@ -98,34 +116,38 @@ def sizes(results: Results, study: str) -> bytes | None:
         counts = sorted({row["agents"] for row in part.get("rows", ()) if not row.get("engine")})
         values = [results.values(study, part["label"], "return_2c", agents=count) for count in counts]
         if counts and all(len(value) for value in values):
-            means = [-value.mean() / count**2 for value, count in zip(values, counts, strict=True)]
-            lines.append((paper.named(part["label"]), counts, means))
+            seeds = min(map(len, values))
+            scaled = [-value[:seeds] / count**2 for value, count in zip(values, counts, strict=True)]
+            lines.append((paper.named(part["label"]), np.array(counts), np.array(scaled)))
     if not lines:
         return None
     figure, axes = chart("agents", "-return / agents squared (lower is better)")
     least = min(2, max(len(counts) for _, counts, _ in lines))  # a single size is no line
-    for name, counts, means in lines:
+    for name, counts, values in lines:
         if len(counts) >= least:
-            axes.plot(counts, means, marker="o", markersize=4, label=name)
+            draw_curve(axes, counts, values, name)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)  # one that fails is far off
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylim(bottom=0)
+    legend_below(figure, axes)
     return png(figure, **CLOSE)
 
 
-def trajectories(results: Results, study: str) -> tuple[bytes, str] | None:
-    """Draw a panel for each recorded trajectory; return the same as HTML that moves, too."""
-    found = [(part, record) for part in results.study(study) for record in part.get("trajectories", ())]
+def trajectories(results: Results, study: str, auto: bool = False) -> tuple[bytes, str] | None:
+    """Draw how recorded episodes begin, a panel each; return whole ones as HTML that moves, too.
+
+    Of the meetings of methods those of LEGO and MAPPO are shown. What is `auto` plays by itself.
+    """
+    parts = [part for part in results.study(study) if part["label"] in MEETINGS or study != "head-to-head"]
+    found = [(part, record) for part in parts for record in part.get("trajectories", ())]
     if not found:
         return None
     task = TASKS.read(found[0][1]["task"], "a trajectory's task")
     paths = [np.array(record["positions"], float) for _, record in found]
     titles = [f"{paper.named(part['label'])} {record['title']}".strip() for part, record in found]
     failed = [Failure(**record["failed"]) if "failed" in record else None for _, record in found]
-    still = draw_paths(task, paths, titles=titles, failures=failed)
-    return png(still, dpi=150), player(task, paths, titles, failed)
+    still = draw_paths(task, [path[:SHOWN] for path in paths], titles=titles, failures=failed)
+    return png(still, dpi=150), player(task, paths, titles, failed, auto)
 
 
 def scenes(results: Results, study: str) -> bytes:
@@ -160,7 +182,8 @@ def chart(x: str, y: str, height: float = 3.8) -> tuple[Figure, Axes]:
     axes.set_ylabel(y, fontsize=9, color=INK)
     axes.grid(color=PALE, linewidth=0.7)
     axes.set_axisbelow(True)
-    axes.tick_params(labelsize=8, colors=GREY)
+    axes.set_prop_cycle(color=[POLICIES[name].colour for name in POLICIES.names() if POLICIES[name].in_paper])
+    axes.tick_params(labelsize=9, colors=INK)
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 

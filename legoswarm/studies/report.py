@@ -16,45 +16,57 @@ from legoswarm.show import player
 from legoswarm.studies import paper, plots
 from legoswarm.studies.catalogue import STUDIES
 from legoswarm.studies.claims import CLAIMS, FAILS, GOALS, HOLDS, OPEN, Claim, judge
-from legoswarm.studies.markdown import TABLES, write_markdown
+from legoswarm.studies.markdown import write_markdown
 from legoswarm.studies.paper import named
 from legoswarm.studies.results import Results
 from legoswarm.studies.run import study_setup
+from legoswarm.studies.tables import TABLES
 
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-top: 1px solid #ddd; padding-top: 1rem; }
+body { font: 16px/1.55 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2 { line-height: 1.2; overflow-wrap: anywhere; }
+h2 { margin-top: 2.5rem; border-top: 1px solid #ddd; padding-top: 1rem; }
 table { border-collapse: collapse; font-size: 0.87rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.2rem 0.6rem; border-bottom: 1px solid #e4e4e4; text-align: right; vertical-align: top; }
-td { white-space: nowrap; } th { vertical-align: bottom; } .words td { white-space: normal; }
-th:first-child, td:first-child, .words td, .words th { text-align: left; }
-.words td:first-child { min-width: 16rem; } .words td:nth-child(2) { white-space: nowrap; }
-.words td:nth-child(3) { font-size: 0.8rem; color: #555; }
+td { white-space: nowrap; } th { vertical-align: bottom; }
+th:first-child, td:first-child { text-align: left; }
 .table { overflow-x: auto; margin: 0.8rem 0; }
 figure { margin: 1rem 0; } figcaption { font-size: 0.87rem; color: #555; }
 img { max-width: 100%; height: auto; display: block; }
-code { font-size: 0.85em; background: #f5f5f5; padding: 0.1em 0.3em; overflow-wrap: anywhere; } .paper { color: #777; }
-.holds { color: #00714f; } .fails { color: #b3400a; } .open { color: #777; }
-summary { cursor: pointer; color: #555; }
+code { font-size: 0.85em; background: #f5f5f5; padding: 0.1em 0.3em; overflow-wrap: anywhere; } .paper { color: #666; }
+nav a { margin-right: 0.8rem; display: inline-block; }
+.holds { color: #00714f; } .fails { color: #b3400a; } .open { color: #666; }
+.board { display: flex; gap: 2px; margin: 1rem 0; text-align: center; }
+.board div { flex: 1 1 0; padding: 0.5rem 0.2rem; background: #f4f4f4; border-top: 5px solid; line-height: 1.25; }
+.board b { display: block; font-size: 2rem; }
+summary { cursor: pointer; }
+.claim { border-bottom: 1px solid #e4e4e4; padding: 0.35rem 0; }
+.claim summary { display: flex; flex-wrap: wrap; gap: 0 1rem; list-style-position: inside; }
+.claim strong { flex: 0 0 8rem; white-space: nowrap; } .claim span { flex: 1 1 16rem; }
+.claim ul { font-size: 0.87rem; color: #444; margin: 0.4rem 0 0.6rem; overflow-wrap: anywhere; }
 """
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>legoswarm: studies</title><style>{style}</style></head><body>
 <h1>The paper's tables and figures, repeated</h1>
-<p>{facts} Returns are return_2c (a colliding pair costs 2) unless said otherwise. LEGO is trained with the critic of
-pairs; where beyond says so, with the paper's.</p>
-<p>{contents}</p>
+{lead}
+{board}
+<p>{facts}</p>
+<nav>{contents}</nav>
 <h2 id="claims">The claims of the paper</h2>
-<p>Two means over seeds are compared by Welch's test, learning speeds (the steps to where the worse of two methods ends)
-by Mann and Whitney's; a comparison is decided at 5 % after Holm's correction for all tests of its study. A claim holds
-if all its comparisons say so, and does not hold if one says the opposite. Where a claim has a number of ours
-(here: ...), means are compared with it.</p>
+<p>Open a claim to see its evidence. A claim holds if all its comparisons say so, and does not hold if one says the
+opposite. Two means over seeds are compared by Welch's test, learning speeds (the steps to where the worse of two
+methods ends) by Mann and Whitney's; a comparison is decided at 5 % after Holm's correction for all tests of its study.
+Where a claim has a number of ours (here: ...), means are compared with it.</p>
 {claims}
 <h3>Against the paper's own numbers</h3>
 {goals}
+<p>In the tables below, returns are return_2c (a colliding pair costs 2) unless said otherwise. LEGO is trained with the
+critic of pairs; where beyond says so, with the paper's.</p>
 {sections}
 <script>{script}</script></body></html>
 """
+LEADS = ("ood", "tag", "agent-failure")  # the first of them that has episodes moves at the top
 VERDICT_CLASSES = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}
 PLACES = ("agents", "pursuers", "evaders", "obstacles", "start", "limit", "engine", "failure", "arena")
 
@@ -74,11 +86,12 @@ FIGURES: dict[str, tuple[Callable[[Results, str], bytes | None], str]] = {  # an
     ),
     "agent-failure": (
         plots.failures,
-        "Without failure, with the failed pursuer kept where it stopped, and with it removed.",
+        "Without failure, with the failed pursuer kept where it stopped, and with it removed. Intervals are over "
+        "policies, or over episodes where there is one policy.",
     ),
     "beyond": (plots.sizes, "Return against team size, divided by the square of the size."),
 }
-PATHS = "One episode each, from a hollow marker to a filled one; below, the same as animations."
+PATHS = "The first steps of one episode each, from a hollow marker to a filled one; {}, whole episodes as animations."
 
 Pictures = dict[str, bytes]
 
@@ -103,22 +116,15 @@ def write_report(folder: Path, out: Path, pictures: Path | None = None, tables: 
 def make_page(results: Results) -> tuple[str, Pictures]:
     """Return the page and its figures by name."""
     pictures: Pictures = {}
-    sections = [_section(results, name, pictures) for name in STUDIES]
-    parts = [part for name in STUDIES for part in results.study(name)]
-    scales = sorted({part["scale"] for part in parts})
-    devices = sorted({part["hardware"]["device"] for part in parts})
-    runs = {part["runs"][0]: part["train_seconds"] for part in parts if "train_seconds" in part}
-    facts = (
-        f"{len(parts)} parts, scale {', '.join(scales)}, {', '.join(devices)}; {len(runs)} training runs"
-        f" that took {sum(runs.values()) / 3600:.2f} hours in all."
-        if parts
-        else "No study has been run yet."
-    )
+    lead = next((name for name in LEADS if plots.trajectories(results, name)), "")
+    sections = [_section(results, name, pictures, lead) for name in STUDIES]
     page = PAGE.format(
         style=STYLE + player.STYLE,
         script=player.SCRIPT,
-        facts=_text(facts),
-        contents=" &middot; ".join(f'<a href="#{name}">{name}</a>' for name in ("claims", *STUDIES)),
+        lead=_lead(results, lead) if lead else "",
+        board=_board(results),
+        facts=_text(_facts(results)),
+        contents=" ".join(f'<a href="#{name}">{name}</a>' for name in ("claims", *STUDIES)),
         claims=_verdicts(CLAIMS, results),
         goals=_verdicts(GOALS, results),
         sections="\n".join(sections),
@@ -126,15 +132,48 @@ def make_page(results: Results) -> tuple[str, Pictures]:
     return page, pictures
 
 
+def _lead(results: Results, study: str) -> str:
+    """Return a study's episodes as an animation that plays by itself."""
+    found = plots.trajectories(results, study, auto=True)
+    caption = f'One episode each, from the study <a href="#{study}">{study}</a>: {_text(STUDIES[study].about)}.'
+    return f"{found[1]}<p>{caption}</p>" if found else ""
+
+
+def _board(results: Results) -> str:
+    """Return how many claims hold, do not, and are not decided."""
+    verdicts = [verdict for verdict, _ in judge(CLAIMS, results)]
+    words = {HOLDS: "hold", FAILS: "do not hold", OPEN: "are not decided"}
+    cells = [f'<div class="{VERDICT_CLASSES[v]}"><b>{verdicts.count(v)}</b>{words[v]}</div>' for v in words]
+    return f'<p>Of {len(verdicts)} claims in the paper</p><div class="board">{"".join(cells)}</div>'
+
+
+def _facts(results: Results) -> str:
+    """Return what was run, for how long, and on which machines it trained and was evaluated."""
+    parts = [part for name in STUDIES for part in results.study(name)]
+    if not parts:
+        return "No study has been run yet."
+    scales = ", ".join(sorted({part["scale"] for part in parts}))
+    runs = {part["runs"][0]: part["train_seconds"] for part in parts if "train_seconds" in part}
+    trained = ", ".join(sorted({part["trained_on"] for part in parts if "trained_on" in part})) or "unknown hardware"
+    evaluated = ", ".join(sorted({part["hardware"].get("cpu") or part["hardware"]["device"] for part in parts}))
+    hours = sum(runs.values()) / 3600
+    ran = f"{len(parts)} parts at scale {scales}. Their {len(runs)} training runs took {hours:.2f} hours in all"
+    return f"{ran} on {trained}; policies were evaluated on {evaluated}."
+
+
 def _verdicts(claims: Sequence[Claim], results: Results) -> str:
+    """Return claims with their verdicts; the evidence unfolds."""
     rows = []
     for claim, (verdict, evidence) in zip(claims, judge(claims, results), strict=True):
         mark = f'<strong class="{VERDICT_CLASSES[verdict]}">{verdict}</strong>'
-        rows.append([_text(claim.text), mark, _text(evidence), f'<a href="#{claim.study}">{claim.study}</a>'])
-    return _table(["claim", "verdict", "evidence", "study"], rows, "words")
+        items = "".join(f"<li>{_text(named(piece))}</li>" for piece in evidence.split("; "))
+        link = f'<li>study <a href="#{claim.study}">{claim.study}</a></li>'
+        summary = f"<summary>{mark}<span>{_text(claim.text)}</span></summary>"
+        rows.append(f'<details class="claim">{summary}<ul>{items}{link}</ul></details>')
+    return "\n".join(rows)
 
 
-def _section(results: Results, name: str, pictures: Pictures) -> str:
+def _section(results: Results, name: str, pictures: Pictures, lead: str) -> str:
     """Return one study: its figures, its tables beside the paper's, all statistics, what is missing, the command."""
     pieces = [f'<h2 id="{name}">{name}</h2>', f"<p>{_text(STUDIES[name].about)}</p>"]
     parts = results.study(name)
@@ -147,7 +186,8 @@ def _section(results: Results, name: str, pictures: Pictures) -> str:
     if episodes := plots.trajectories(results, name):
         title = f"{name}-trajectories"
         pictures[title], moving = episodes
-        pieces += [_image(pictures[title], title, PATHS), moving]
+        where = "at the top of this page" if name == lead else "below"
+        pieces += [_image(pictures[title], title, PATHS.format(where)), "" if name == lead else moving]
     if name in SPECIAL:
         pieces.append(SPECIAL[name](results, name))
     if rows := _statistics(results, name):
@@ -155,7 +195,8 @@ def _section(results: Results, name: str, pictures: Pictures) -> str:
     if missing := _missing(results, name):
         pieces.append(f"<p class='open'>not run yet: {_text(', '.join(missing))}</p>")
     commands = sorted({part["command"] for part in parts if part["command"]})
-    pieces += [f"<p>Made with <code>{_text(command)}</code></p>" for command in commands]
+    made = "".join(f"<p><code>{_text(command)}</code></p>" for command in commands)
+    pieces.append(f"<details><summary>the commands that made it</summary>{made}</details>" if made else "")
     return "\n".join(pieces)
 
 
@@ -277,11 +318,11 @@ def _range(interval: tuple[float, float]) -> str:
     return f"{interval[0]:.2f} to {interval[1]:.2f}" if np.isfinite(interval).all() else NOTHING
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return an HTML table; cells are HTML already."""
     top = "".join(f"<th>{_text(cell)}</th>" for cell in head)
     lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
-    return f'<div class="table"><table class="{kind}"><tr>{top}</tr>\n{lines}</table></div>'
+    return f'<div class="table"><table><tr>{top}</tr>\n{lines}</table></div>'
 
 
 def _image(data: bytes, title: str, caption: str) -> str:

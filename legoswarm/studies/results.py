@@ -26,13 +26,15 @@ class Results:
 
     @staticmethod
     def read(folder: Path) -> Results:
-        """Read every result below a folder."""
+        """Read every result below a folder, and beside it the references that learn nothing."""
         parts: dict[str, dict[str, dict[str, Any]]] = {}
         for path in sorted(folder.glob("*/*.json")):
             value = read_json(path)
             if missing := sorted({"label", "scale", "command", "runs", "hardware", "content"} - set(value)):
                 raise FileError(f"{path} is not a result of a study: {missing[0]!r} is missing")
             parts.setdefault(path.parent.name, {})[path.stem] = value
+        for path in sorted(folder.parent.glob("references/*.json")):
+            parts.setdefault("references", {})[path.stem] = {"label": path.stem, "scale": "full", **read_json(path)}
         return Results(parts)
 
     def study(self, name: str) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from legoswarm.evaluate.statistics import mean_interval, rank_test, steps_to, we
 from legoswarm.layout import Layout
 from legoswarm.policies.policy import POLICIES, check_team
 from legoswarm.studies import paper
+from legoswarm.studies.failure import SEVERAL
 from legoswarm.studies.results import Results
 
 SIDES = [{"start": side} for side in ("left", "right", "uniform")]
@@ -27,13 +28,15 @@ SIDES = [{"start": side} for side in ("left", "right", "uniform")]
 class Finding:
     """One comparison: what it says of the claim (None: not clear, or not run), the figures, and what was not run.
 
-    With a `chance`, the p of a two-sided test, it says so only if that is small among all tests of its study.
+    With a `chance`, the p of a two-sided test, it says so only if that is small among all tests of its study. `printed`
+    is what the paper has.
     """
 
     agrees: bool | None
     evidence: str
     missing: tuple[str, ...] = ()
     chance: float | None = None
+    printed: str = ""
 
 
 Rule = Callable[[Results], list[Finding]]
@@ -63,13 +66,14 @@ def rule(find: Callable[Concatenate[Results, Words], Iterable[Finding]]) -> Call
     return made
 
 
-def compared(above: np.ndarray, below: np.ndarray, names: tuple[str, str]) -> Finding:
+def compared(above: np.ndarray, below: np.ndarray, names: tuple[str, str], printed: str = "") -> Finding:
     """Tell whether one mean over seeds is above another."""
     if not len(above) or not len(below):
         missing = tuple(name for name, values in zip(names, (above, below), strict=True) if not len(values))
         return Finding(None, "", missing)
-    text, chance = f"{names[0]} {_words(above)} against {names[1]} {_words(below)}", welch(above, below)
-    return Finding(None, text) if chance is None else Finding(bool(above.mean() > below.mean()), text, (), chance)
+    text, chance = f"{names[0]} {_words(above)} versus {names[1]} {_words(below)}", welch(above, below)
+    agrees = None if chance is None else bool(above.mean() > below.mean())
+    return Finding(agrees, text, (), chance, printed)
 
 
 def _words(values: np.ndarray) -> str:
@@ -89,11 +93,14 @@ def above(
     where: Sequence[dict[str, Any]] = ({},),
 ) -> Iterator[Finding]:
     """Find whether `one` is above each of the others, everywhere."""
+    of = "" if figure in ("return_2c", "pursuer_return") else f" ({figure})"
     for place in where:
-        at = "".join(f" at {name} {value}" for name, value in place.items())
+        at = of + "".join(f" at {name} {value}" for name, value in place.items())
         first = results.values(study, one, figure, **place)
         for other in others:
-            yield compared(first, results.values(study, other, figure, **place), (one + at, other))
+            numbers = [paper.printed(study, label, *place.values()) for label in (one, other)]
+            printed = " against ".join(map(str, numbers)) if None not in numbers else ""
+            yield compared(first, results.values(study, other, figure, **place), (one + at, other + of), printed)
 
 
 @rule
@@ -117,7 +124,7 @@ def sooner(curves: dict[str, tuple[np.ndarray, np.ndarray] | None]) -> Finding:
     text = f"to {goal:.1f}: {texts[0]} steps, {texts[1]} (medians)"
     agrees = bool(np.median(first) < np.median(second))
     chance = rank_test(first, second)
-    return Finding(None, text) if chance is None else Finding(agrees, text, (), chance)
+    return Finding(None if chance is None else agrees, text, (), chance)
 
 
 def peak(results: Results, label: str) -> tuple[float, np.ndarray, np.ndarray]:
@@ -130,12 +137,23 @@ def peak(results: Results, label: str) -> tuple[float, np.ndarray, np.ndarray]:
     return float(steps[at]), values[at], values[-1]
 
 
+def unseen_start(results: Results, label: str) -> Iterator[Finding]:
+    """Find, in a shorter run that was evaluated earlier, a return above the peak: then the grid hides where it is."""
+    curve, early = results.curve("tag", label), results.curve("tag", f"{label} after 1e6 steps")
+    if curve is not None and early is not None and early[0][0] < curve[0][0]:
+        before = early[1][0].mean()
+        if before > peak(results, label)[1].mean():
+            where = f"{early[0][0]:.2g} steps, before the evaluations begin"
+            yield Finding(None, f"{label} after 1e6 steps has {before:.1f} at {where}")
+
+
 @rule
 def rises_and_falls(results: Results, label: str, low: float, high: float) -> Iterator[Finding]:
     """Find whether the curve rises to a peak between two numbers of steps and ends below it."""
     steps, top, end = peak(results, label)
     first = results.curve("tag", label)
     assert first is not None
+    yield from unseen_start(results, label)
     yield Finding(low <= steps <= high, f"{label} peaks at {steps:.2g} steps")
     if steps == first[0][0]:
         yield Finding(None, "no rise is seen: it is highest where its evaluations begin")
@@ -156,6 +174,48 @@ def later(results: Results, label: str, than: str) -> Iterator[Finding]:
     one, other = peak(results, label)[0], peak(results, than)[0]
     agrees = None if one == other else one > other
     yield Finding(agrees, f"{label} peaks at {one:.2g} steps, {than} at {other:.2g}")
+
+
+@rule
+def half_way(results: Results, label: str, others: Sequence[str]) -> Iterator[Finding]:
+    """Find whether a method's seeds reach half of its peak in fewer steps than those of others reach half of theirs."""
+    yield from unseen_start(results, label)
+    reached = {name: _half(results, name) for name in (label, *others)}
+    for other in others:
+        first, second = reached[label], reached[other]
+        times = f"{label} after {np.median(first):.2g} steps, {other} after {np.median(second):.2g} (medians)"
+        agrees = bool(np.median(first) < np.median(second))
+        yield Finding(agrees, f"to half of its peak: {times}", (), rank_test(first, second))
+
+
+def _half(results: Results, label: str) -> np.ndarray:
+    top, curve = peak(results, label)[1].mean(), results.curve("tag", label)
+    assert curve is not None
+    return steps_to(*curve, top / 2)
+
+
+@rule
+def settles(results: Results, label: str, share: float = 0.1) -> Iterator[Finding]:
+    """Find whether the mean curve in Tag changes by less than a share of its peak over the last fifth of the steps."""
+    top, curve = peak(results, label)[1].mean(), results.curve("tag", label)
+    assert curve is not None
+    steps, means = curve[0] / curve[0][-1], curve[1].mean(1)
+    tenths = [means[(steps > low) & (steps <= low + 0.1)] for low in (0.8, 0.9)]
+    if not all(map(len, tenths)):
+        raise NotRun(f"{label}, evaluated in the last two tenths of its steps")
+    ends = [values.mean() for values in tenths]
+    text = f"{label} has {ends[0]:.1f} in the ninth tenth and {ends[1]:.1f} in the last, {share:.0%} of its peak is"
+    yield Finding(bool(abs(ends[1] - ends[0]) < share * top), f"{text} {share * top:.1f}")
+
+
+INDEPENDENT = {3: 0.475}  # of pursuers that stand in independent directions: 1 - E|sum of unit vectors| / their number
+
+
+@rule
+def surround(results: Results, label: str, pursuers: int = 3) -> Iterator[Finding]:
+    """Find whether pursuers stand more evenly around evaders than in independent directions."""
+    beyond = results.values("tag", label, "surround") - INDEPENDENT[pursuers]
+    yield compared(beyond, np.zeros(2), (f"{label} (surround, above independent directions)", "zero"))
 
 
 @rule
@@ -191,8 +251,10 @@ def ratio(results: Results, agents: int, method: str, to: str, low: float, high:
     one, other = seconds(results, method, agents), seconds(results, to, agents)
     if one is None or other is None:
         raise NotRun(f"{method if one is None else to} with {agents} agents")
-    text = f"{agents} agents: {method} {one:.0f} s, {to} {other:.0f} s, ratio {one / other:.2f}"
-    yield Finding(low <= one / other <= high, text)
+    text = f"{agents} agents: {method} {one:.1f} s, {to} {other:.1f} s, ratio {one / other:.2f}"
+    theirs = [paper.RUN_TIME.get(name.removesuffix("-equal"), {}).get(agents) for name in (method, to)]
+    printed = f"ratio {theirs[0] / theirs[1]:.2f}" if theirs[0] and theirs[1] else ""
+    yield Finding(low <= one / other <= high, text, (), None, printed)
 
 
 def losses(results: Results, label: str) -> list[float]:
@@ -227,17 +289,22 @@ def exact(results: Results, tolerance: float = 1e-3) -> Iterator[Finding]:
 
 
 @rule
-def after_failure(results: Results, one: str, other: str | None) -> Iterator[Finding]:
-    """Find whether the pursuer that is left captures more with one kind of failure than with another (None: than 0)."""
-    rows = {row["failure"]: row for part in results.study("agent-failure") for row in part["rows"]}
-    around = {kind: (row["survivors_captures"], 1.96 * row["survivors_captures_se"]) for kind, row in rows.items()}
-    around[None] = 0.0, 0.0
-    if not {one, other} <= set(around):
-        raise NotRun("lego")
-    (first, half), (second, other_half) = around[one], around[other]
-    text = f"{one} {first:.2f} +- {half:.2f}, {other or 'none'} {second:.2f} +- {other_half:.2f}"
-    agrees = first > second if abs(first - second) > half + other_half else None
-    yield Finding(agrees, f"captures after the failure: {text}")
+def after_failure(
+    results: Results, one: str, other: str | None, figure: str = "survivors_captures"
+) -> Iterator[Finding]:
+    """Find whether a figure after one kind of failure is above that after another (None: above 0), over policies.
+
+    One policy decides nothing: its figures, with errors over episodes, stand as evidence alone.
+    """
+    rows = {row["failure"]: row for part in results.labelled("agent-failure", "lego") for row in part["rows"]}
+    kinds = [rows[kind] for kind in (one, other) if kind in rows and figure in rows[kind]]
+    for row in kinds:
+        error = 1.96 * row[f"{figure}_se"]
+        yield Finding(None, f"one policy, {figure}, {row['failure']}: {row[figure]:.2f} +- {error:.2f} over episodes")
+    first = results.values("agent-failure", SEVERAL, figure, failure=one)
+    second = results.values("agent-failure", SEVERAL, figure, failure=other) if other else np.zeros(2)
+    found = compared(first, second, (f"{SEVERAL} ({figure}, {one})", other or "zero"))
+    yield found if len(first) and len(second) else dataclasses.replace(found, missing=("agent-failure/lego-seeds",))
 
 
 @rule
@@ -259,11 +326,6 @@ def refused(results: Results, methods: Sequence[str]) -> Iterator[Finding]:
             yield Finding(True, str(error))
 
 
-def pictures(results: Results) -> list[Finding]:
-    """Leave a claim to who looks at trajectories."""
-    return [Finding(None, "no figure decides it: see the trajectories")]
-
-
 def both(*rules: Rule) -> Rule:
     """Return all findings of several rules."""
     return lambda results: [finding for rule in rules for finding in rule(results)]
@@ -278,6 +340,8 @@ def ahead(
         at = f"{column} {place}"
         values = results.values(study, label, figure, **{column: place})
         if len(values):
-            yield Finding(bool(values.mean() > mean), f"{at}: {values.mean():.1f}, the paper {mean}")
+            yield Finding(
+                bool(values.mean() > mean), f"{at}: {values.mean():.1f}, the paper {mean}", (), None, str(mean)
+            )
         else:
             yield Finding(None, "", (at,))

@@ -16,7 +16,7 @@ from legoswarm.limits import Limit
 from legoswarm.scene import Layout, Scene
 from legoswarm.tasks.task import TASKS, State, sensing_option
 from legoswarm.tasks.worlds.chase import CATCH, EVADER_RADIUS, PURSUER_RADIUS, boundary_penalty, chase_bodies, occluded
-from legoswarm.tasks.worlds.particles import Bodies, distances
+from legoswarm.tasks.worlds.particles import Bodies, distances, unit
 from legoswarm.tasks.worlds.protocol import find_protocol
 
 
@@ -144,9 +144,12 @@ class Tag:
         hidden = self._hidden(state)[: self.pursuers, chased].astype(exists.dtype)
         mates = exists[chased, None] * exists[None, chased] * (1 - xp.eye(self.evaders, dtype=exists.dtype))
         gaps = distances(state.position[chased], state.position[chased])
+        ways = unit(state.position[: self.pursuers, None] - state.position[None, chased]) * pairs[..., None]
+        one_sided = xp.sqrt((ways.sum(0) ** 2).sum(-1)) / xp.maximum(pairs.sum(0), 1.0)
         return {
             "hidden_share": (pairs * hidden).sum() / xp.maximum(pairs.sum(), 1.0),
             "evader_gap": (mates * gaps).sum() / xp.maximum(mates.sum(), 1.0),
+            "surround": (exists[self.pursuers :] * (1 - one_sided)).sum() / xp.maximum(evaders, 1.0),
             "captures": self._touches(state).sum(),
             "pursuer_return": reward[: self.pursuers].max(),
             "evader_return": reward[self.pursuers :].sum() / xp.maximum(evaders, 1.0),
@@ -155,8 +158,9 @@ class Tag:
     def figures(self, measures: dict[str, Any]) -> dict[str, Any]:
         """Return one pursuer's return, the mean evader's, touching pair-steps and whether there was any.
 
-        Beside them stand the share of pursuers and evaders that do not see each other and the distance between evaders,
-        both as means over the steps.
+        Beside them stand, as means over the steps, the share of pursuers and evaders that do not see each other, the
+        distance between evaders, and how evenly pursuers stand around an evader: 0 if all are on one side of it, 1 if
+        the directions to them add up to nothing.
         """
         totals = {name: values.sum() for name, values in measures.items()}
         return {
@@ -166,4 +170,5 @@ class Tag:
             "capture_share": (totals["captures"] > 0).astype(totals["captures"].dtype),
             "hidden_share": measures["hidden_share"].mean(),
             "evader_gap": measures["evader_gap"].mean(),
+            "surround": measures["surround"].mean(),
         }

@@ -34,6 +34,13 @@ class Bodies:
         return len(self.acceleration)
 
 
+def unit(vectors: Float[AnyArray, "*batch dim"]) -> Float[AnyArray, "*batch dim"]:
+    """Return vectors of length one in the same directions; what has no length stays as it is."""
+    xp = namespace(vectors)
+    length = xp.sqrt((vectors**2).sum(-1, keepdims=True))
+    return vectors / xp.where(length > 0, length, 1.0)
+
+
 def distances(a: Float[AnyArray, "n dim"], b: Float[AnyArray, "m dim"]) -> Float[AnyArray, "n m"]:
     """Return Euclidean distances between all rows of `a` and all rows of `b`."""
     difference = a[:, None] - b[None]
