@@ -14,7 +14,7 @@ from scenes import SPREAD, TAG, orthogonal, permute, random_scene, stack, transf
 import legoswarm
 from legoswarm.files import read_arrays, write_arrays
 from legoswarm.frames.canonical import Frame
-from legoswarm.learn.algorithms.masac import Experience, Learner, Masac, Replay, values
+from legoswarm.learn.algorithms.masac import Experience, Learner, Masac, Replay, outlook, values
 from legoswarm.learn.scales import ValueNorm
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies.networks.decision import Decision
@@ -293,6 +293,28 @@ class TestOneStep:
         over = eqx.tree_at(lambda b: b.terminated, batch, replace_fn=jnp.ones_like)
         np.testing.assert_array_equal(target(dead)[:, 0], target(over)[:, 0])
         assert (changed.any(-1) == np.asarray(batch.exists("evader")).any(-1))[~ended].all()
+
+    def test_a_team_that_has_lost_a_member_is_valued_as_the_smaller_team_that_it_is(self, one_step):
+        """Critics speak in units of a team's size: what follows is decoded in those of the team that is left."""
+        roles, batch, _ = one_step
+        learner, actors = roles["evader"], {role: one.learned.actor for role, one in roles.items()}
+        both = eqx.tree_at(lambda b: b.scene.exists, batch, replace_fn=jnp.ones_like)
+        both = eqx.tree_at(lambda b: b.terminated, both, replace_fn=jnp.zeros_like)
+        one_left = eqx.tree_at(
+            lambda b: b.next_scene.exists, both, replace_fn=lambda x: jnp.ones_like(x).at[:, 3:5].set(False)
+        )
+        key = jax.random.key(0)
+        found = ONE_STEP.target(learner, actors, one_left, "evader", key=key)[:, 0]
+        value, entropy = outlook(learner.targets, actors, one_left.next_scene, "evader", key=key)
+        soft = (value + jnp.exp(learner.learned.log_temperature) * entropy)[:, 0]
+        units = []
+        for there in (one_left.exists("evader"), one_left.next_scene.exists[:, 2:5]):
+            mean, deviation = learner.rewards.statistics(there, ONE_STEP.reward_floor)
+            units.append((mean[:, 0] / 0.1, deviation[:, 0] / 0.1))
+        (mean, deviation), (next_mean, next_deviation) = units
+        assert np.abs(mean - next_mean).max() > 0.1
+        expected = (one_left.reward[:, 2] + 0.9 * (next_mean + next_deviation * soft) - mean) / deviation
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
 
     def test_who_is_not_there_teaches_nothing(self, one_step):
         roles, batch, step = one_step

@@ -15,6 +15,7 @@ from legoswarm.cli import main
 from legoswarm.deploy.export import export_policy
 from legoswarm.deploy.runtime import load_runtime
 from legoswarm.learn.train import configure, make_train
+from legoswarm.policies.saved.look import look
 from legoswarm.tasks.adapters.pettingzoo import ParallelTask
 from legoswarm.tasks.check import check_task
 from legoswarm.tasks.navigation import Navigation
@@ -131,15 +132,18 @@ def nominal(task, state):
 
 
 def test_the_nominal_controller_fares_as_measured_with_gcbf():
-    """Everybody arrives; 75.0 and 56.3 % of agents were safe there, with standard errors of 4.0 and 4.5."""
-    for obstacles, low, high in ((0, 0.72, 0.86), (8, 0.50, 0.67)):
+    """Everybody arrives; with GCBF+'s own draw and many episodes 79.9 (0.6) and 60.8 (0.9) % of agents are safe.
+
+    The first 20 episodes of its test have 75.0 and 56.3 % (errors 4.0 and 4.5): they are harder than most.
+    """
+    for obstacles, low, high in ((0, 0.77, 0.83), (8, 0.57, 0.64)):
         task = Navigation(travel=3.0, obstacles=obstacles)
 
         def episode(key, task=task):
             state = task.reset(key)
             return jax.lax.fori_loop(0, 256, lambda _, s: task.step(s, nominal(task, s)), state)
 
-        end = jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(1), 120))
+        end = jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(1), 240))
         figures = jax.vmap(task.measure)(end)
         assert figures["reached"].mean() == 1
         assert low < figures["safe"].mean() < high
@@ -263,6 +267,16 @@ def test_acting_equals_numpy_with_goals_and_hits(tmp_path):
     assert changed.tolist() == [False, True, False, False, False, False]
     with pytest.raises(ValueError, match="47 slots of hit cannot be shared by 6 agents"):
         policy.act(place[:-1], speed[:-1], roles[:-1])
+
+
+@pytest.mark.parametrize("origin", [0.0, 5.0])
+def test_hits_that_are_not_there_push_nobody_out(origin):
+    """Rows of NaN stand nowhere: not at the origin, and not among the nearest."""
+    place = np.array([[0.05, 0.0], [1.0, 0.0], [0.3, 0.0], [0.05, 0.3], [np.nan] * 2, [np.nan] * 2]) + origin
+    layout, roles = Navigation(agents=1, hits=4).layout, ["agent", "goal"] + ["hit"] * 4
+    seen, _ = look(layout, place, np.zeros_like(place), roles, nearest=2)
+    assert seen.mask[0, 2, 0].tolist() == [True, True]
+    np.testing.assert_allclose(seen.others_position[0, 2, 0], [[0.25, 0.0], [0.0, 0.3]], atol=1e-6)
 
 
 def test_export(tmp_path):

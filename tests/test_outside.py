@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import signal
+import time
 from typing import ClassVar
 
 import jax
@@ -141,9 +142,32 @@ def test_a_process_that_dies_is_reported(unread):
             pool.post(0, "reset")
         os.kill(process.pid, signal.SIGKILL)
         process.join(5)
-        pool.post(0, "reset")
+        if not unread:
+            pool.post(0, "reset")
         with pytest.raises(OutsideError, match="worlds of field ended with the code -9"):
             pool.wait(0)
+    finally:
+        pool.close()
+
+
+def test_an_evaluation_that_was_interrupted_leaves_nothing_for_the_next_one():
+    task = Field()
+    pool = WorldPool(task, 1, 4, ("return",))
+    try:
+        for lane in range(len(pool.lanes)):
+            pool.lanes[lane]["seed"][:] = 7
+            pool.post(lane, "reset")
+            pool.wait(lane)
+            pool.lanes[lane]["action"][:] = 1.0
+            pool.post(lane, "step")  # and nobody waits for it
+        for lane in range(len(pool.lanes)):
+            pool.post(lane, "reset")
+        first = [pool.wait(lane)["position"].copy() for lane in range(len(pool.lanes))]
+        time.sleep(0.1)  # for whoever still writes
+        for lane, before in enumerate(first):
+            np.testing.assert_array_equal(pool.lanes[lane]["position"], before)
+            pool.post(lane, "reset")
+            np.testing.assert_array_equal(pool.wait(lane)["position"], before)
     finally:
         pool.close()
 

@@ -204,7 +204,7 @@ def test_weights_and_biases_gets_every_row(run, tmp_path, monkeypatch):
     assert list(points) == list(expected.steps)
     losses = [numbers["agent/actor_loss"] for numbers in points.values()]
     np.testing.assert_allclose(losses, expected.values.mean(1), rtol=1e-4)
-    assert [steps for steps, numbers in points.items() if "eval/score/seed-1" in numbers] == [40, 100]
+    assert [steps for steps, numbers in points.items() if "eval/score/seed-1" in numbers] == [20, 100]
 
 
 def _wandb_points(path):
@@ -243,6 +243,10 @@ def test_a_finished_run_is_extended(tmp_path, capsys):
     for words, said in (("--steps 100", "has 100 steps already"), ("--steps 200 --seeds 3", "leave --seeds out")):
         assert main(["train", "--resume", str(path), *words.split()]) == 2
         assert said in capsys.readouterr().err
+    before = (path / "config.json").read_text()
+    with pytest.raises(ValueError, match="device"):
+        legoswarm.resume_run(path, steps=200, devices=64, quiet=True)
+    assert (path / "config.json").read_text() == before  # what is refused changes nothing
     assert main(["train", "--resume", str(path), "--steps", "200"]) == 0
     rows = run.read_metrics()
     assert [row["iteration"] for row in rows] == list(range(1, 11))

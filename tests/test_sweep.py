@@ -1,6 +1,7 @@
 """Sweeps: trials are runs, found again, pruned, shared between processes; spaces are read as they are written."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -103,10 +104,33 @@ def test_spaces(tmp_path):
         ("--space lr=log:0:1", "the range of lr must be LOW:HIGH"),
         ("--space lr=1:2 --sampler grid", "a grid needs choices"),
         ("--space lr=1:2 --trials 0", "at least one trial"),
-        ("--space colour=1,2 --trials 1", "has 'colour'"),
+        ("--space colour=1,2 --trials 1", "there is no option colour to search"),
     ],
 )
 def test_sweeps_that_cannot_be(sweep, words, said):
     code, why, _ = sweep(words)
     assert code == 2
     assert said in why
+    assert not Path("sweep").exists()
+
+
+def test_options_that_do_not_go_together_cost_one_trial(sweep):
+    code, best, file = sweep("--sampler grid --no-prune --space minibatches=1,7 --trials 2")
+    assert code == 0
+    assert best["params"] == {"minibatches": 1}
+    assert sorted(row["state"] for row in file["trials"]) == ["complete", "pruned"]
+
+
+@pytest.mark.parametrize("jobs", ["--jobs 2", "--jobs=2", "--jobs 3 --jobs 2"])
+def test_processes_of_a_sweep_start_no_others(jobs, sweep, monkeypatch):
+    begun, start = [], subprocess.Popen
+
+    def note(words, *rest, **how):
+        if "legoswarm.cli" not in words:
+            return start(words, *rest, **how)
+        begun.append(words)
+        return start(["true"])
+
+    monkeypatch.setattr(subprocess, "Popen", note)
+    assert sweep(f"--space lr=0.1,0.2 --trials 1 {jobs}")[0] == 0
+    assert [words[-2:] for words in begun] == [["--jobs", "1"]]

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 from recompute_sources import STARTS, holm, named, printed, ranks, reach, welch, words
+from scipy import stats
 
 
 class Claims:
@@ -66,7 +67,9 @@ class Claims:
     def sooner(form, curves, goals):
         """Compare how soon curves reach their goals."""
         one, other = (reach(*curve, goal) for curve, goal in zip(curves, goals, strict=True))
-        return form.format(np.median(one), np.median(other)), ranks(one, other), bool(np.median(one) < np.median(other))
+        order = stats.rankdata([*one, *other])
+        agrees = bool(order[: len(one)].mean() < order[len(one) :].mean())
+        return form.format(np.median(one), np.median(other)), ranks(one, other), agrees
 
     def sides(self, study, one, other):
         """The seeds' values that two names of a comparison stand for."""

@@ -131,10 +131,7 @@ class Sweep:
         """Run trials, and print the best one."""
         from legoswarm.studies.sweep import sweep
 
-        words = shlex.split(command_line)[1:]
-        if "--jobs" in words:
-            at = words.index("--jobs")
-            words[at : at + 2] = []
+        words = [*shlex.split(command_line)[1:], "--jobs", "1"]  # the last one counts: others start nobody
         best = sweep(
             **{**given, "seeds": self.seeds, "out": self.out},
             command=command_line,

@@ -58,7 +58,7 @@ def read_crazyflies(path: str | Path, *, captured: bool = False) -> list[Crazyfl
         if not robot.get("enabled", True):
             continue
         kind = robot.get("type")
-        if kind is not None and kind not in types:
+        if kind is not None and (not isinstance(kind, str) or kind not in types):
             raise FileError(f"{path}: robot {name} is of type {kind}, which robot_types does not have")
         settings = (robot, _mapping(path, types.get(kind), f"type {kind}"), everyone)
         drones.append(_drone(path, str(name), settings, captured))

@@ -15,9 +15,11 @@ from jaxtyping import Array, Key
 from rich.console import Console
 from rich.progress import track
 
+from legoswarm.configs import plain_fields
 from legoswarm.evaluate.episodes import evaluate
 from legoswarm.evaluate.outside import OutsideEpisodes
 from legoswarm.evaluate.references import PLANNED_WORLDS, REFERENCES, reference_figures
+from legoswarm.evaluate.statistics import deviation
 from legoswarm.fast.backend import over_seeds
 from legoswarm.files import FileError
 from legoswarm.policies.networks.team import Actors
@@ -78,15 +80,15 @@ def evaluate_policy(
     for each in files.values():
         for task in tasks:
             each.check_team(task.layout)
+    limited = {"nearest": nearest} if nearest else {}
     if engine == "mpe2":
         if head_to_head:
             raise ValueError("the engine mpe2 runs one policy of Spread, not head to head")
         actors, seeds = _stacked_actors(file, seed)
         for task in [inside_mpe2(task) for task in tasks]:
-            yield from ({**row, "engine": "mpe2"} for row in rows_of(task, actors, seeds, episodes, starts))
+            yield from ({**row, **limited, "engine": "mpe2"} for row in rows_of(task, actors, seeds, episodes, starts))
         return
     actors, seeds = _meeting(files, seed) if head_to_head else _stacked_actors(file, seed)
-    limited = {"nearest": nearest} if nearest else {}
     for task in tasks:
         yield from ({**row, **limited} for row in rows_of(task, actors, seeds, episodes, starts))
 
@@ -97,6 +99,8 @@ def inside_mpe2(task: Task) -> Any:
         raise ValueError("the engine mpe2 runs Spread in the protocol mpe2")
     if task.landmark_count != task.agents or {task.start, task.landmark_start} != {"uniform"}:
         raise ValueError("mpe2 has as many landmarks as agents, and all of them start anywhere")
+    if task.sensing or task.density:
+        raise ValueError("in mpe2 everybody sees everything, in an arena of one size: --sensing 0 --density 0")
     if not task.action_limit.size <= 1:
         raise ValueError(f"mpe2 clips actions to box:1, which the limit {task.action_limit} exceeds; see --limit")
     return Mpe2Spread(agents=task.agents, horizon=task.horizon, limit=str(task.action_limit))
@@ -222,9 +226,10 @@ def format_table(rows: list[dict[str, Any]]) -> str:
     table = [[*sizes, "seeds", "episodes", primary, *worst, *others]]
     for size, members in groups.items():
         values = np.array([row[primary] for row in members], float)
-        spread = values.std(ddof=1) if several else members[0][f"{primary}_se"]
+        spread = members[0][f"{primary}_se"] if not several else deviation(values) if len(values) > 1 else None
         means = [_number(float(np.mean([row[name] for row in members]))) for name in others]
-        figures = [f"{_number(values.mean())} +- {_number(spread)}", *[_number(values.min())] * several, *means]
+        around = "" if spread is None else f" +- {_number(spread)}"
+        figures = [f"{_number(values.mean())}{around}", *[_number(values.min())] * several, *means]
         table.append([str(n) for n in (*size, len(members), members[0]["episodes"])] + figures)
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)) for line in table]
@@ -289,6 +294,6 @@ def changed(task: Task, changes: dict[str, Any]) -> Task:
     fields = {field.name for field in dataclasses.fields(task)}  # pyright: ignore[reportArgumentType]
     if unknown := sorted(set(changes) - fields):
         raise ValueError(f"the task {task.name} has no {unknown[0]}")
-    changed = dataclasses.replace(task, **changes)  # pyright: ignore[reportArgumentType]
+    changed = dataclasses.replace(task, **plain_fields(type(task), changes))  # pyright: ignore[reportArgumentType]
     check_slots(changed.layout.slots)
     return changed

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from legoswarm.evaluate import policies as room
+from legoswarm.evaluate.references import REFERENCES
 from legoswarm.fast.caches import use_caches
+from legoswarm.policies.saved.file import load_policy
+from legoswarm.tasks.task import TASKS
 
 
 def evaluate(policies: str | os.PathLike[str] | Sequence[Any], **how: Any) -> list[dict[str, Any]]:
@@ -20,7 +23,16 @@ def evaluate(policies: str | os.PathLike[str] | Sequence[Any], **how: Any) -> li
 
 
 def each_policy(policies: Sequence[str | os.PathLike[str]], **how: Any) -> Iterator[dict[str, Any]]:
-    """Give the rows of one policy after the other."""
+    """Give the rows of one policy after the other; all are of one task, so that their figures are the same."""
+    tasks = {load_policy(policy).task["name"]: policy for policy in policies if _is_trained(policy)}
+    if len(tasks) > 1:
+        (one, first), (other, second), *_ = tasks.items()
+        raise ValueError(f"{first} was trained on {one} and {second} on {other}: evaluate them one by one")
     for policy in policies:
         about = {"policy": os.fspath(policy)} if len(policies) > 1 else {}
         yield from ({**about, **row} for row in room.evaluate_policy(policy, **how))
+
+
+def _is_trained(policy: str | os.PathLike[str]) -> bool:
+    """Tell a policy from a reference, and from a task that two policies meet in."""
+    return os.fspath(policy) not in (*REFERENCES, *TASKS.names())

@@ -122,7 +122,7 @@ def _launch(kernel: Any, interpret: bool, samples: Any, weights: Any, above: Any
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plgpu
 
-    (groups, count, senders, _), sets, width = samples[0].shape, weights[0].shape[1], weights[0].shape[3]
+    (groups, count, senders, _), sets = samples[0].shape, weights[0].shape[1]
     receivers = ROWS // senders
     tiles = min(TILES, max(1, -(-count // receivers)))
     each = receivers * tiles  # receivers of one program
@@ -157,7 +157,7 @@ def _launch(kernel: Any, interpret: bool, samples: Any, weights: Any, above: Any
             *(of_both(a.shape[3:]) for a in above),
         ],
         out_specs=[of_both(shape) if rows else of_program(shape) for shape, _, rows in outs],
-        compiler_params=plgpu.CompilerParams(num_warps=8 if width > 64 else 4, num_stages=1),
+        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
         interpret=interpret,
     )
     found = quietly(call, *samples, *weights, *above)

@@ -109,19 +109,16 @@ class RunFolder:
 
     def _never_began(self) -> bool:
         """Tell whether nothing was trained here: at most a configuration is there, as after a crash while compiling."""
-        rest = [path for path in self.path.iterdir() if path.name != "config.json" and not path.name.startswith(".")]
+        logs = ("config.json", "tensorboard", "wandb")  # opened before the first row
+        rest = [path for path in self.path.iterdir() if path.name not in logs and not path.name.startswith(".")]
         return all(path.name == "metrics.jsonl" and not path.stat().st_size for path in rest)
 
-    def extend(self, config: RunConfig, steps: int) -> RunConfig:
-        """Let a run have more steps than it was started with; `config.json` tells of it."""
-        if steps <= config.train.steps:
-            raise ValueError(f"{self.path} has {config.train.steps:,} steps already: more are needed, not {steps:,}")
-        longer = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=steps))
+    def extend(self, steps: int) -> None:
+        """Write down that a run has more steps than it was started with."""
         values = read_json(self.path / "config.json")
-        extended = [*values.get("extended", []), {"from": config.train.steps, "to": steps}]
+        extended = [*values.get("extended", []), {"from": values["steps"], "to": steps}]
         if first_process():
             write_json(self.path / "config.json", {**values, "steps": steps, "extended": extended})
-        return longer
 
     def read_config(self) -> RunConfig:
         """Return the configuration that the run was started with."""

@@ -96,10 +96,16 @@ def resume_run(
     with contextlib.ExitStack() as held:
         with first_of_all():
             held.enter_context(folder.held())
-            if steps is not None:
-                config = folder.extend(config, plain_fields(TrainConfig, {"steps": steps})["steps"])
+        longer = None if steps is None else plain_fields(TrainConfig, {"steps": steps})["steps"]
+        if longer is not None and longer <= config.train.steps:
+            had = f"{folder.path} has {config.train.steps:,} steps already"
+            raise ValueError(f"{had}: more are needed, not {longer:,}")
+        if longer is not None:
+            config = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=longer))
         warm = _warm_start(config) if config.start and not folder.has_checkpoint() else None
         programs = make_programs(config, warm)
+        if longer is not None:
+            folder.extend(longer)  # not before: what is refused changes nothing
         _Run(config, folder, programs, checkpoint_seconds, on_row).go(quiet=quiet, alone=alone)
     return folder
 

@@ -101,6 +101,7 @@ class OutsidePrograms:
         """Begin in every world, its clock somewhere in the episode so that rollouts see all of its phases."""
         assert self._pool is not None
         pool, algorithm = self._pool, self.config.algorithm
+        self._steps = done * (algorithm.rollout + 1)  # a resumed run does not draw the same noise again
         random = np.random.default_rng([*self.seeds, done])
         phases = max(self.task.horizon // algorithm.rollout, 1)
         for lane, arrays in enumerate(pool.lanes):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
+from scipy.stats import rankdata
 
 from legoswarm.evaluate.statistics import mean_interval, rank_test, steps_to, welch
 from legoswarm.layout import Layout
@@ -122,9 +123,14 @@ def sooner(curves: dict[str, tuple[np.ndarray, np.ndarray] | None]) -> Finding:
     first, second = (steps_to(*curve, goal) for curve in known.values())
     texts = [f"{name} after {np.median(steps):.2g}" for name, steps in zip(known, (first, second), strict=True)]
     text = f"to {goal:.1f}: {texts[0]} steps, {texts[1]} (medians)"
-    agrees = bool(np.median(first) < np.median(second))
     chance = rank_test(first, second)
-    return Finding(None if chance is None else agrees, text, (), chance)
+    return Finding(None if chance is None else ranks_lower(first, second), text, (), chance)
+
+
+def ranks_lower(first: np.ndarray, second: np.ndarray) -> bool:
+    """Tell whether the first numbers are the lower ones by their mean rank, as the test has it: medians may tie."""
+    ranks = rankdata([*first, *second])
+    return bool(ranks[: len(first)].mean() < ranks[len(first) :].mean())
 
 
 def peak(results: Results, label: str) -> tuple[float, np.ndarray, np.ndarray]:
@@ -184,7 +190,7 @@ def half_way(results: Results, label: str, others: Sequence[str]) -> Iterator[Fi
     for other in others:
         first, second = reached[label], reached[other]
         times = f"{label} after {np.median(first):.2g} steps, {other} after {np.median(second):.2g} (medians)"
-        agrees = bool(np.median(first) < np.median(second))
+        agrees = ranks_lower(first, second)
         yield Finding(agrees, f"to half of its peak: {times}", (), rank_test(first, second))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import hashlib
 import itertools
@@ -14,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from legoswarm.configs import field_kinds
 from legoswarm.files import FileError, read_json, write_json
-from legoswarm.learn.folder import Busy, RunFolder
+from legoswarm.learn.folder import Busy, RunConfig, RunFolder
 from legoswarm.learn.loop import resume_run
 from legoswarm.learn.run import train
+from legoswarm.learn.train import configure
 from legoswarm.own import command as own_command
 from legoswarm.provenance import provenance
 from legoswarm.studies.cluster import CPUS, check_engine, on_cluster
@@ -102,6 +105,7 @@ def sweep(
     ranges, folder = read_space(space), Path(out)
     if sampler == "grid" and not all(isinstance(each, list) for each in ranges.values()):
         raise ValueError("a grid needs choices for every option, such as lr=3e-4,1e-3")
+    _check_options(task, ranges, options)
     folder.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampling = optuna.samplers.TPESampler() if sampler == "tpe" else optuna.samplers.RandomSampler()
@@ -133,13 +137,31 @@ def sweep(
         del trial
         _write(study, folder, command)
 
-    if sum(trial.state in states for trial in study.trials) < trials:  # those of other processes count too
-        study.optimize(lambda trial: _run(trial, task, ranges, folder, options), callbacks=[done, keep])
-    for process in others:
-        process.wait()
+    try:
+        if sum(trial.state in states for trial in study.trials) < trials:  # those of other processes count too
+            study.optimize(lambda trial: _run(trial, task, ranges, folder, options), callbacks=[done, keep])
+    except BaseException:
+        for process in others:
+            process.terminate()  # they save what they have
+        raise
+    finally:
+        for process in others:
+            process.wait()
     _write(study, folder, command)
+    if not any(trial.value is not None for trial in study.trials):
+        raise ValueError("no trial came to its end: none of the options that were tried can be trained")
     best = study.best_trial
     return {"params": best.params, "value": best.value, "run": best.user_attrs["run"]}
+
+
+def _check_options(task: str, ranges: dict[str, Any], options: dict[str, Any]) -> None:
+    """Refuse options that nobody has before a folder is made; values are left to the trials."""
+    of_run = {field.name for field in dataclasses.fields(RunConfig)} | {"policy", "algorithm", "recipe"}
+    words = {name: value for name, value in options.items() if name in ("policy", "algorithm", "recipe")}
+    config = configure(task, **words)
+    known = of_run.union(*(field_kinds(type(part)) for part in (config, config.task, config.policy, config.algorithm)))
+    if unknown := sorted(set(ranges) - known):
+        raise ValueError(f"there is no option {unknown[0]} to search: neither the task, the policy nor the algorithm")
 
 
 def _worker(task: str, space: Sequence[str], call: dict[str, Any]) -> None:
@@ -176,6 +198,9 @@ def _train(trial: Any, task: str, ranges: dict[str, Any], folder: Path, options:
             run = train(task, out=path, command=own_command("sweep", task), **{**options, **chosen}, **how)
     except Busy as busy:
         raise optuna.TrialPruned(str(busy)) from None
+    except ValueError as error:  # options that do not go together: other trials have others
+        say(f"trial {trial.number}: {chosen} cannot be trained: {error}")
+        raise optuna.TrialPruned(str(error)) from None
     values = [row["eval"][primary] for row in run.read_metrics() if "eval" in row][-1]
     trial.set_user_attr("values", values)
     say(f"trial {trial.number}: {chosen} {primary} {_mean(values):.2f}")

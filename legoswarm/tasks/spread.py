@@ -69,8 +69,11 @@ class Spread:
             raise ValueError(f"team sizes must lie between 1 and the {self.agents} agents of the task")
         if self.sizes and self.landmarks is not None:
             raise ValueError("mixed team sizes have as many landmarks as agents")
-        if not (self.sensing >= 0 and self.density >= 0):
-            raise ValueError("neither sensing nor density can be negative")
+        if not (0 <= self.sensing < math.inf and 0 <= self.density < math.inf):
+            raise ValueError("sensing and density are finite numbers from 0 on")
+        smallest = min((*self.sizes, self.agents))
+        if self.density and smallest / (4 * self.density) <= (1 - find_protocol(self.protocol).landmark_reach) ** 2:
+            raise ValueError(f"{smallest} agents at a density of {self.density:g} leave no room for landmarks")
         _ = self.action_limit
 
     @property

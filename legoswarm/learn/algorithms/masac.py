@@ -157,12 +157,15 @@ class Masac:
         """
         value, entropy = outlook(learner.targets, actors, batch.next_scene, role, key=key)
         soft = value + jnp.exp(learner.learned.log_temperature) * entropy
-        statistics = learner.rewards.statistics(batch.exists(role), self.reward_floor)
-        mean, deviation = (x / (1 - self.gamma) for x in statistics)
         block = batch.scene.layout.block(role)
-        goes_on = (~batch.terminated[:, None] & batch.next_scene.exists[:, block]).astype(soft.dtype)
+        survive = batch.next_scene.exists[:, block]
+        (mean, deviation), (next_mean, next_deviation) = (
+            (x / (1 - self.gamma) for x in learner.rewards.statistics(there, self.reward_floor))
+            for there in (batch.exists(role), survive)
+        )
+        goes_on = (~batch.terminated[:, None] & survive).astype(soft.dtype)
         reward = batch.reward[:, block]
-        return (reward + self.gamma * goes_on * (mean + deviation * soft) - mean) / deviation
+        return (reward + self.gamma * goes_on * (next_mean + next_deviation * soft) - mean) / deviation
 
     def _rescaled(self, learner: RoleLearner, new: Experience, role: str) -> RoleLearner:
         """Let the mean and the deviation of a role's rewards follow what was collected."""

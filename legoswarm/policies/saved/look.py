@@ -83,7 +83,7 @@ def look(
     if seen is not None and (seen.dtype != bool or seen.shape != shape):
         raise ValueError(f"visible must be bool of shape {shape}, not {seen.dtype} of {seen.shape}")
     if 0 < nearest < max(order.team.slots):
-        others, mask = _nearest(order, position, seen, sensing, nearest)
+        others, mask = _nearest(order, position, seen, hidden, sensing, nearest)
     else:
         others, mask = _everybody(layout, tuple(roles))
         if seen is not None:
@@ -148,7 +148,7 @@ def _everybody(layout: Layout, roles: tuple[str, ...]) -> tuple[Int[np.ndarray, 
 
 
 def _nearest(
-    order: Order, position: np.ndarray, seen: np.ndarray | None, sensing: float, count: int
+    order: Order, position: np.ndarray, seen: np.ndarray | None, hidden: np.ndarray, sensing: float, count: int
 ) -> tuple[Int[np.ndarray, "controlled roles agents count"], Bool[np.ndarray, "controlled roles agents count"]]:
     """Return which entities the nearest others of each agent are, by the rule of `scene.closest`; False fills up."""
     team = order.team
@@ -171,7 +171,9 @@ def _nearest(
                 more = min(count + 1 + (at == own), len(group))
                 distance, found = KDTree(position[group]).query(position[mine], more, distance_upper_bound=sensing)
                 index, square = group[np.minimum(found, len(group) - 1)], distance**2
-            square = np.where(index == mine[:, None], np.inf, square)
+            square = np.where((index == mine[:, None]) | hidden[index], np.inf, square)
+            if not private and math.isfinite(sensing):
+                square = np.where(square < (1 - TIE) * sensing**2, square, np.inf)
             first = np.argsort(square, axis=1)[:, : count + 1]  # the agent itself comes last
             index, square = (np.take_along_axis(x, first, axis=1) for x in (index, square))
             if square.shape[1] > count:

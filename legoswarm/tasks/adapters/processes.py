@@ -6,6 +6,7 @@ neither side waits for the other as long as there are two lanes for each process
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import math
 import multiprocessing
@@ -84,6 +85,7 @@ class WorldPool:
         self.lanes = [Lane(each, spec).arrays for each in memory]
         self._workers: list[tuple[Any, Connection]] = []
         self._busy = [False] * count
+        self._posted: list[collections.deque[int]] = []  # lanes whose answers each process owes, in their order
         with _environment(_SURROUNDINGS):
             processes = min(task.workers, count)
             for number in range(processes):
@@ -93,31 +95,34 @@ class WorldPool:
                 process.start()
                 there.close()
                 self._workers.append((process, here))
+                self._posted.append(collections.deque())
 
     def post(self, lane: int, command: Command) -> None:
         """Let a lane's process do something with it; `wait` says when it is done."""
+        self.wait(lane)  # for what somebody posted who was interrupted
         _, pipe = self._workers[lane % len(self._workers)]
         self._busy[lane] = True
+        self._posted[lane % len(self._workers)].append(lane)
         with contextlib.suppress(ConnectionError):  # `wait` says why
             pipe.send_bytes(bytes([_COMMANDS.index(command), lane // len(self._workers)]))
 
     def wait(self, lane: int) -> Arrays:
         """Wait until a lane's process has done what was posted, if anything, and return the lane's arrays."""
-        if not self._busy[lane]:
-            return self.lanes[lane]
-        process, pipe = self._workers[lane % len(self._workers)]
-        try:
-            said = pipe.recv_bytes()
-        except (EOFError, ConnectionError):  # the latter where it died with a command still unread
-            process.join(5)
-            raise OutsideError(
-                f"a process with worlds of {self.task.name} ended with the code {process.exitcode}"
-            ) from None
-        if said:
-            trace = said.decode()
-            last = trace.strip().splitlines()[-1]
-            raise OutsideError(f"a world of {self.task.name} failed: {last}") from RuntimeError(trace)
-        self._busy[lane] = False
+        number = lane % len(self._workers)
+        process, pipe = self._workers[number]
+        while self._busy[lane]:
+            try:
+                said = pipe.recv_bytes()
+            except (EOFError, ConnectionError):  # the latter where it died with a command still unread
+                process.join(5)
+                raise OutsideError(
+                    f"a process with worlds of {self.task.name} ended with the code {process.exitcode}"
+                ) from None
+            if said:
+                trace = said.decode()
+                last = trace.strip().splitlines()[-1]
+                raise OutsideError(f"a world of {self.task.name} failed: {last}") from RuntimeError(trace)
+            self._busy[self._posted[number].popleft()] = False
         return self.lanes[lane]
 
     def close(self) -> None:
