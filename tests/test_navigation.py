@@ -269,6 +269,12 @@ def test_acting_equals_numpy_with_goals_and_hits(tmp_path):
         policy.act(place[:-1], speed[:-1], roles[:-1])
 
 
+@pytest.mark.parametrize("fields", [{"agents": 64, "side": 1.0}, {"obstacles": 600, "side": 4.0}])
+def test_worlds_without_room_are_refused(fields):
+    with pytest.raises(ValueError, match=r"do not fit into an arena of side \d: at most \d in a unit of area"):
+        Navigation(**fields)
+
+
 @pytest.mark.parametrize("origin", [0.0, 5.0])
 def test_hits_that_are_not_there_push_nobody_out(origin):
     """Rows of NaN stand nowhere: not at the origin, and not among the nearest."""

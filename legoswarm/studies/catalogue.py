@@ -213,7 +213,8 @@ def navigation(scale: Scale) -> Iterable[Part]:
 
     Goals lie at most 3 away in evaluation, so that trips are alike.
     """
-    trained = Training(Navigation(agents=scale.size(8)), "lego", 4_000_000, options=LOCAL, algorithm="masac")
+    options = (*LOCAL, ("leash", 0.0))  # goals may lie farther away than any leash
+    trained = Training(Navigation(agents=scale.size(8)), "lego", 4_000_000, options=options, algorithm="masac")
     sizes = scale.sizes(8, 32, 128, 512, 1024)
     cells = [at_size(agents, "free", travel=3.0, obstacles=0) for agents in sizes]
     cells += [at_size(agents, "with obstacles", travel=3.0) for agents in sizes]

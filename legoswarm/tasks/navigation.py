@@ -31,7 +31,8 @@ APART = 4 * RADIUS  # between starts, between goals, and from either to an obsta
 REACHED = 0.1
 RAYS, REACH, ACTIVE = 32, 0.5, 0.4  # of the LiDAR; what is farther than the last is no entity
 AREA = 2.0  # that an agent has in the arena
-AROUND = 12  # obstacles that an agent looks at: more are never within its reach
+CROWDED = {"agents": 6, "obstacles": 2}  # in a unit of area, at most: among more there is hardly room to start
+AROUND = 12  # obstacles that an agent looks at: so crowded, more are hardly ever within its reach
 NEAR = 0.02  # clearance below which the reward warns
 TRIES = 4096
 
@@ -69,6 +70,10 @@ class Navigation:
         check_fields(self)
         if self.travel and self.travel < REACHED:
             raise ValueError(f"goals must lie farther away than {REACHED}, at which they are reached")
+        for what, count in (("agents", self.agents), ("obstacles", self.obstacle_count)):
+            if count > CROWDED[what] * self.length**2:
+                most = f"at most {CROWDED[what]} in a unit of area"
+                raise ValueError(f"{count} {what} do not fit into an arena of side {self.length:.3g}: {most}")
 
     @property
     def obstacle_count(self) -> int:
