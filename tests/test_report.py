@@ -278,12 +278,12 @@ def test_a_file_without_a_known_place_is_left_alone(results, tmp_path, words, re
     assert page.read_text() == words
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md", "docs/swarm.md"])
 def test_committed_tables_are_those_of_the_committed_results(name, tmp_path):
     page = tmp_path / "page.md"
     page.write_text((ROOT / name).read_text())
     write_markdown(Results.read(ROOT / "results" / "studies"), page)
-    assert page.read_text() == (ROOT / name).read_text(), "run: legoswarm report --markdown README.md docs/results.md"
+    assert page.read_text() == (ROOT / name).read_text(), "run: legoswarm report --markdown README.md docs/results.md docs/swarm.md"
 
 
 def test_tables_stand_beside_the_papers(results):

@@ -127,8 +127,10 @@ TABLES = {
     "sizes": Table("one policy for every size", (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32), _rows("beyond", {
         "lego, 2 to 8 agents mixed": PAIRS + ", trained with two to eight, 5e6 steps",
         "lego, trained with 4": PAIRS + ", trained with four, 2e6 steps"}), head="{}"),
-    **{f"swarm-{figure}": Table("trained with four to sixteen agents", (8, 64, 256, 1024), [
-        Row("LEGO-MASAC, sees within 1.2", "swarm", "lego at constant density"),
+    **{f"swarm-{figure}": Table("agents in an arena that grows with them", (8, 64, 256, 1024), [
+        Row("LEGO-MASAC, trained with four to sixteen, sees within 1.2", "swarm", "lego at constant density"),
+        Row("`zoo:spread`, trained with four that see everything, sees within 1.2", "swarm",
+            "zoo:spread, not trained for it"),
         Row("Hungarian controller, sees everything", "swarm", "hungarian, sees everything"),
     ], head="{}", figure=figure) for figure in ("covered", "touches")},
     **{f"navigation-{figure}": Table("trained with eight agents", (8, 32, 128, 512, 1024), [
