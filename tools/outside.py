@@ -90,23 +90,30 @@ class Training:
         return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
+def trained(*, overlap: bool) -> Rate:
+    """Train with nothing else alive, and return the median of some measurements."""
+    training = Training(overlap=overlap)
+    try:
+        rate, cost = np.median([training() for _ in range(3)], axis=0).tolist()
+        return rate, cost
+    finally:
+        training.programs.close()
+
+
 def speed() -> None:
     """Measure in rounds, each kind once in each of them, and write medians with what they depend on."""
     from legoswarm.provenance import provenance
 
     load = os.getloadavg()[0]
-    overlap, in_turn = (Training(overlap=each) for each in (True, False))
     kinds: dict[str, Callable[[], Rate]] = {
         "mpe2 alone, 1 process": lambda: alone(1),
         "mpe2 alone, 2 processes": lambda: alone(2),
         "mpe2 alone without its wrappers, 2 processes": lambda: alone(2, bare=True),
-        "training MAPPO's MLP, 2 processes of worlds": overlap,
-        "the same, learning and collecting in turn": in_turn,
+        "training MAPPO's MLP, 2 processes of worlds": lambda: trained(overlap=True),
+        "the same, learning and collecting in turn": lambda: trained(overlap=False),
     }
     rounds = [{name: measure() for name, measure in kinds.items()} for _ in range(ROUNDS)]
     medians = {name: np.median([each[name] for each in rounds], axis=0).tolist() for name in kinds}
-    for each in (overlap, in_turn):
-        each.programs.close()
     report = {
         "command": shlex.join(["python", *sys.argv]),
         "load_before": load,
