@@ -283,7 +283,8 @@ def test_committed_tables_are_those_of_the_committed_results(name, tmp_path):
     page = tmp_path / "page.md"
     page.write_text((ROOT / name).read_text())
     write_markdown(Results.read(ROOT / "results" / "studies"), page)
-    assert page.read_text() == (ROOT / name).read_text(), "run: legoswarm report --markdown README.md docs/results.md docs/swarm.md"
+    command = "legoswarm report --markdown README.md docs/results.md docs/swarm.md"
+    assert page.read_text() == (ROOT / name).read_text(), f"run: {command}"
 
 
 def test_tables_stand_beside_the_papers(results):
