@@ -3,6 +3,7 @@
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -69,6 +70,16 @@ def test_two_processes_share_a_sweep(sweep, monkeypatch):
     assert code == 0
     assert sorted(row["params"]["lr"] for row in file["trials"]) == [0.001, 0.1]
     assert best["value"] == max(row["value"] for row in file["trials"])
+
+
+def test_trials_of_the_same_run_are_listed_once(tmp_path):
+    def trial(value, run, state):
+        return SimpleNamespace(value=value, params={}, state=SimpleNamespace(name=state), user_attrs={"run": run})
+
+    trials = [trial(None, "a", "PRUNED"), trial(-2.0, "a", "COMPLETE"), trial(-1.0, "b", "COMPLETE")]
+    sweeps._write(SimpleNamespace(trials=trials, user_attrs={"content": {}}), tmp_path, "")
+    rows = json.loads((tmp_path / "sweep.json").read_text())["trials"]
+    assert [(row["run"], row["value"]) for row in rows] == [("b", -1.0), ("a", -2.0)]
 
 
 def test_a_trial_that_is_worse_is_pruned(sweep, monkeypatch):

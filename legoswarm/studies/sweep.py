@@ -264,8 +264,13 @@ def _marked(folder: Path, number: int) -> Iterator[None]:
 
 
 def _write(study: Any, folder: Path, command: str) -> None:
-    """Write what all trials gave, the best first."""
-    trials = [trial for trial in study.trials if trial.value is not None or trial.state.name == "PRUNED"]
+    """Write what all trials gave, the best first.
+
+    Trials with the same options are one run: two processes that begin at once may both ask for the last of a grid.
+    """
+    ended = [trial for trial in study.trials if trial.value is not None or trial.state.name == "PRUNED"]
+    by_value = sorted(ended, key=lambda trial: -np.inf if trial.value is None else trial.value)
+    trials = {trial.user_attrs.get("run"): trial for trial in by_value}.values()  # of the same run the best one
     rows = [
         {
             "params": trial.params,
