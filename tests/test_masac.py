@@ -28,7 +28,10 @@ from tests.policies import policy_of
 from tests.saved import random_weights
 from tests.tiny import FAST, TURN, TinyPolicy, Yard, compiled, random_policies
 
-SMALL = Masac(envs=16, updates=2, samples=64, capacity=1000, warmup=100, lr=1e-2, gamma=0.9, tau=0.05, critic_width=16)
+SMALL = Masac(
+    envs=16, updates=2, samples=64, capacity=1000, warmup=100, patience=32, lr=1e-2, gamma=0.9, tau=0.05,
+    critic_width=16,
+)  # fmt: skip
 TINY = TinyPolicy(critic="none", squash=8.0)
 CHASE = Tag(pursuers=2, evaders=3, obstacles=1)
 
@@ -36,7 +39,15 @@ CHASE = Tag(pursuers=2, evaders=3, obstacles=1)
 class TestOptions:
     @pytest.mark.parametrize(
         "changes",
-        [{"gamma": 1.0}, {"tau": 0.0}, {"noise": 0.0}, {"updates": 0}, {"capacity": 100}, {"warmup": 2000}],
+        [
+            {"gamma": 1.0},
+            {"tau": 0.0},
+            {"noise": 0.0},
+            {"updates": 0},
+            {"capacity": 100},
+            {"warmup": 2000},
+            {"patience": 2000},
+        ],
         ids=str,
     )
     def test_impossible_values_are_refused(self, changes):
@@ -343,12 +354,23 @@ def spread():
 
 
 class TestTraining:
-    def test_nothing_is_learned_before_the_warmup(self, spread):
+    def test_first_nobody_learns_then_critics_then_all(self, spread):
+        """During the warmup, the patience and afterwards: after 96, 128 and 144 transitions."""
         start, advance, _ = spread
-        for count, learns in [(6, False), (7, True)]:  # 96 and 112 transitions
+        for count, learners in [(6, set()), (8, {"critics"}), (9, {"critics", "actor", "log_temperature"})]:
             after = advance(start, jnp.array(count))[0]
             one, two = (named_leaves(s.learners.roles["agent"].learned) for s in (start, after))
-            assert all((one[name] != two[name]).any() == learns for name in one)
+            assert all((one[name] != two[name]).any() == (name.split("/")[0] in learners) for name in one)
+
+    def test_the_replay_is_not_copied(self):
+        """It may take most of the memory, and copying it most of the time."""
+        config = TrainConfig(Spread(agents=1), TINY, dataclasses.replace(SMALL, capacity=500_000), steps=16 * 400)
+        program = make_train(config)
+        start = jax.eval_shape(program.init, jax.random.key(0))
+        needs = compiled(program.advance, start, jnp.array(1)).memory_analysis()
+        replay = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(start.learners.replay))
+        assert needs.output_size_in_bytes > replay > 4e7
+        assert needs.temp_size_in_bytes < 0.5 * replay
 
     def test_resumed_it_ends_as_if_nothing_had_happened(self, spread, tmp_path):
         """The ring has begun anew by then."""

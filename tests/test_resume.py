@@ -28,6 +28,7 @@ from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Algorithm
 from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.folder import CHECKPOINT, RunConfig, RunFolder
 from legoswarm.learn.loop import resume_run, start_run
+from legoswarm.learn.run import patient
 from legoswarm.learn.train import TrainConfig, configure, make_train
 from legoswarm.policies.saved.file import load_policy
 from legoswarm.policies.saved.trees import named_leaves, rebuild
@@ -403,6 +404,24 @@ def test_warm_start_with_another_team_size(uninterrupted, tmp_path, monkeypatch,
 def test_warm_start_refuses_what_does_not_fit(refuse, tmp_path, line, word):
     refuse(f"train {line} --from @run {MAPPO} --steps 200 --out {tmp_path / 'new'}", word)
     assert not (tmp_path / "new").exists()
+
+
+def test_warm_start_may_look_at_fewer_entities():
+    """How many an agent looks at is no matter of weights."""
+    train = configure("spread", load_policy("zoo:spread").config, nearest=3)
+    warm = loop._warm_start(RunConfig(train, start="zoo:spread"))
+    assert warm["agent"].actor.nearest == 3
+    one, two = (jax.tree.leaves(policies) for policies in (warm, load_policy("zoo:spread").policies))
+    assert all((a == b).all() for a, b in zip(one, two, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [({}, 20_000), ({"steps": 30_000}, 3_000), ({"capacity": 6_000}, 1_000)]
+)
+def test_fresh_critics_get_to_know_a_trained_policy_first(options, expected):
+    assert patient(configure("spread", **options)).algorithm.patience == expected
+    other = configure("spread", "mappo")
+    assert patient(other) is other
 
 
 # Every single moment at which a run can stop, with a program that takes no time

@@ -137,7 +137,10 @@ def _check_seconds(seconds: int | float) -> None:
 def _warm_start(config: RunConfig) -> Policies:
     """Return the policies of another run, one for each seed in turn: its best seed first, diverged ones left out."""
     assert config.start is not None
+    nearest = getattr(config.train.policy, "nearest", None)  # how many it looks at is no matter of weights
     file = load_policy(config.start)
+    if hasattr(file.config, "nearest"):
+        file = load_policy(config.start, nearest)
     if file.config != config.train.policy:
         theirs, ours = named(file.config), named(config.train.policy)
         differ = ", ".join(

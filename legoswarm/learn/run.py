@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,11 +13,13 @@ from legoswarm.fast.caches import use_caches
 from legoswarm.fast.sharding import join
 from legoswarm.learn.folder import RunConfig, RunFolder
 from legoswarm.learn.loop import CHECKPOINT_SECONDS, start_run
-from legoswarm.learn.train import configure
+from legoswarm.learn.train import TrainConfig, configure
 from legoswarm.own import free_folder
 from legoswarm.policies.policy import Policy
 from legoswarm.policies.saved.description import MAX_SEEDS, find_policy, read_description
 from legoswarm.tasks.task import Task
+
+PATIENCE = 20_000  # transitions, at most, in which fresh critics get to know a trained policy
 
 
 def train(
@@ -62,6 +65,8 @@ def train(
     if recipe and start:
         raise ValueError("a recipe is for a policy that begins anew, not for one that starts from another")
     train = configure(task, begin, algorithm, recipe, **options)
+    if start and "patience" not in options:
+        train = patient(train)
     if isinstance(seeds, int) and seeds > MAX_SEEDS:
         raise ValueError(f"at most {MAX_SEEDS:,} seeds fit into one run")
     which = range(seed, seed + seeds) if isinstance(seeds, int) else seeds
@@ -69,6 +74,15 @@ def train(
     config = RunConfig(train, **plain_fields(RunConfig, {**own, "log": log, "devices": devices}))
     folder = free_folder(Path("runs"), f"{train.task.name}-{train.policy.name}") if out is None else out
     return start_run(config, folder, command, quiet=quiet, checkpoint_seconds=checkpoint_seconds, on_row=on_row)
+
+
+def patient(config: TrainConfig) -> TrainConfig:
+    """Let fresh critics, where an algorithm has them, learn for a while before they change a trained policy."""
+    algorithm = config.algorithm
+    if not hasattr(algorithm, "patience"):
+        return config
+    patience = max(0, min(config.steps // 10, algorithm.capacity - algorithm.warmup, PATIENCE))
+    return dataclasses.replace(config, algorithm=dataclasses.replace(algorithm, patience=patience))
 
 
 def starting_policy(policy: str | Policy | None, start: str | None) -> str | Policy:

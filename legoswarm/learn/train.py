@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from legoswarm.configs import Registry, option, plain_fields, traced_fields, with_traced
 from legoswarm.evaluate.episodes import evaluate
-from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Algorithm
+from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Algorithm, Memory
 from legoswarm.learn.rollout import Transition, collect, reset_worlds
 from legoswarm.policies.lego import LegoPolicy
 from legoswarm.policies.networks.roles import Policies, make_policies
@@ -236,7 +236,11 @@ def learn(
     cause = _divergence(algorithm.policies(learners), rollout, config.runaway)
     after = TrainState(learners, worlds, key, state.iteration + 1, cause == 0, cause, state.settings)
     good = state.healthy & after.healthy
-    kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), after, state)
+
+    def keep(new: Any, old: Any) -> Any:
+        return new if isinstance(new, Memory) else jnp.where(good, new, old)
+
+    kept = jax.tree.map(keep, after, state, is_leaf=lambda part: isinstance(part, Memory))
     cause = jnp.where(state.healthy, cause, state.cause)
     return eqx.tree_at(lambda s: (s.healthy, s.cause), kept, (good, cause)), metrics
 

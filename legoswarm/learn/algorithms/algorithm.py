@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import equinox as eqx
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from legoswarm.configs import Registry
@@ -18,6 +19,13 @@ from legoswarm.policies.policy import Policy
 from legoswarm.tasks.task import Task
 
 Count = Int[Array, ""] | int  # traced in an update, so that a run of another length needs no other program
+
+
+class Memory(eqx.Module):
+    """What an algorithm remembers and never takes back, such as a replay; of a seed that has diverged it is anything.
+
+    All else stays at the last good iteration then, which needs a copy of it. This may be far too large to copy.
+    """
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from legoswarm.configs import check_fields, option
 from legoswarm.fast.sharding import divided
-from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Count
+from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Count, Memory
 from legoswarm.learn.algorithms.mappo import learning_rate, make_optimizer, masked_mean
 from legoswarm.learn.rollout import Transition, draw
 from legoswarm.learn.scales import ValueNorm
@@ -47,6 +47,9 @@ class Masac:
     samples: int = option(512, "transitions in each gradient step", low=1)
     capacity: int = option(100_000, "transitions that are kept", low=1)
     warmup: int = option(5_000, "transitions to collect before the first gradient step", low=0)
+    patience: int = option(
+        0, "transitions after the warmup in which critics learn alone; with --from a tenth of the steps", low=0
+    )
     lr: float = option(1e-3, "learning rate", above=0, traced=True)
     anneal: bool = option(True, "let the learning rate fall linearly to zero")
     gamma: float = option(0.95, "discount", low=0, high=0.9999, traced=True)
@@ -62,8 +65,10 @@ class Masac:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if max(self.envs * self.rollout, self.warmup) > self.capacity:
-            raise ValueError(f"a capacity of {self.capacity} transitions must hold a rollout and the warmup")
+        if max(self.envs * self.rollout, self.warmup + self.patience) > self.capacity:
+            raise ValueError(
+                f"a capacity of {self.capacity} transitions must hold a rollout, the warmup and the patience"
+            )
 
     def check(self, policy: Policy) -> None:
         """Refuse a policy with a critic, which would learn nothing, or without a bound on its actions."""
@@ -101,12 +106,13 @@ class Masac:
         new = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), new)
         replay = learner.replay.store(new)
         before = {role: self._rescaled(one, new, role) for role, one in learner.roles.items()}
+        acts = (replay.filled >= self.warmup + self.patience).astype(jnp.float32)
 
         def step(roles: Roles, key: PRNGKeyArray) -> tuple[Roles, dict[str, Array]]:
             key_sample, key_improve = jax.random.split(key)
             batch, after, metrics = replay.sample(self.samples, key=key_sample), {}, {}
             for role in roles:
-                after[role], info = self.improve(roles, role, batch, iterations, key=key_improve)
+                after[role], info = self.improve(roles, role, batch, iterations, acts=acts, key=key_improve)
                 metrics |= {f"{role}/{name}": value for name, value in info.items()}
             return after, metrics
 
@@ -116,9 +122,19 @@ class Masac:
         return Learner(roles, replay), {name: values.mean() for name, values in metrics.items()}
 
     def improve(
-        self, roles: Roles, role: str, batch: Experience, iterations: Count, *, key: PRNGKeyArray
+        self,
+        roles: Roles,
+        role: str,
+        batch: Experience,
+        iterations: Count,
+        *,
+        acts: Float[Array, ""] | float = 1.0,
+        key: PRNGKeyArray,
     ) -> tuple[RoleLearner, dict[str, Array]]:
-        """Take one gradient step with a role's critics, actor and temperature, and let its target critics follow."""
+        """Take one gradient step with a role's critics, actor and temperature, and let its target critics follow.
+
+        The actor and the temperature stay as they are while `acts` is 0.
+        """
         learner, actors = roles[role], {name: one.learned.actor for name, one in roles.items()}
         key_next, key_now = jax.random.split(key)
         target, there = self.target(learner, actors, batch, role, key=key_next), batch.exists(role)
@@ -134,7 +150,7 @@ class Masac:
             entropy = masked_mean(entropy, there)
             enough = batch.action.shape[-1] * (0.5 * math.log(2 * math.pi * math.e) + jnp.log(self.noise))
             info = {"critic_loss": critic, "actor_loss": actor, "entropy": entropy, "temperature": temperature}
-            return critic + actor + learned.log_temperature * stop_gradient(entropy - enough), info
+            return critic + acts * (actor + learned.log_temperature * stop_gradient(entropy - enough)), info
 
         learned: Any = learner.learned
         gradient, info = jax.grad(losses, has_aux=True)(learned)
@@ -188,7 +204,7 @@ class Experience(eqx.Module):
         return self.scene.exists[..., self.scene.layout.block(role)]
 
 
-class Replay(eqx.Module):
+class Replay(Memory):
     """A ring of experience: once it is full, the newest takes the place of the oldest."""
 
     rows: Experience
