@@ -192,7 +192,7 @@ def resized(task: Task, agents: Sequence[int] | None = None, teams: Sequence[str
     if teams is not None and not set(TEAMS) <= fields:
         raise ValueError(f"{task.name} has no pursuers and evaders; use --agents")
     if agents is not None:
-        plain = {"sizes": ()} if "sizes" in fields else {}
+        plain = {name: () for name in ("sizes", "sides") if name in fields}  # what training mixes
         return [changed(task, {"agents": count, **plain}) for count in agents]
     return [task] if teams is None else [changed(task, sizes) for sizes in [_team_sizes(text) for text in teams]]
 

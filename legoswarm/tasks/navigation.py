@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -33,6 +33,7 @@ RAYS, REACH, ACTIVE = 32, 0.5, 0.4  # of the LiDAR; what is farther than the las
 AREA = 2.0  # that an agent has in the arena
 CROWDED = {"agents": 6, "obstacles": 2}  # in a unit of area, at most: among more there is hardly room to start
 AROUND = 12  # obstacles that an agent looks at: so crowded, more are hardly ever within its reach
+AWAY = 1e3  # where obstacles are that a smaller arena does not have, in its sides
 NEAR = 0.02  # clearance below which the reward warns
 TRIES = 4096
 
@@ -50,8 +51,8 @@ class NavigationState(State):
 class Navigation:
     """Reach your own goal and touch nobody and nothing; T = 256 steps of 0.03 s.
 
-    An agent sees others within 0.5, its own goal, and the nearest hits of its LiDAR. One agent's reward is its speed
-    towards the goal, as a share of 0.5, less a penalty while it touches another or an obstacle.
+    An agent sees others within 0.5, its own goal, and the nearest hit of its LiDAR in each of eight sectors. Its reward
+    is its speed towards the goal, as a share of 0.5, less a penalty while it touches another or an obstacle.
     """
 
     name: ClassVar[str] = "navigation"
@@ -61,19 +62,30 @@ class Navigation:
     obstacles: int | None = option(None, "number of obstacles (default: as many as agents)", low=0)
     side: float = option(0.0, "side of the arena; 0: it grows with the team, to 2 units of area for each agent", low=0)
     travel: float = option(0.0, "distance from an agent's start within which its goal lies; 0: anywhere", low=0)
-    hits: int = option(8, "LiDAR hits that an agent sees, the nearest", low=0, high=RAYS)
+    sides: Sequence[float] = option(
+        (), "sides to mix in training, with as many obstacles in a unit of area as in --side"
+    )
+    hits: int = option(
+        8, "LiDAR hits that an agent sees: the nearest in each of so many equal sectors", low=0, high=RAYS
+    )
     penalty: float = option(10.0, "what a step in touch with another or an obstacle costs", low=0)
     sensing: float = option(0.5, "radius within which agents see each other; 0: they see everybody", low=0)
     horizon: int = option(256, "steps of an episode", low=1, high=2**31 - 1)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "sides", tuple(self.sides))  # a list when read from JSON; jit needs a hash
         check_fields(self)
+        if self.hits and RAYS % self.hits:
+            raise ValueError(f"hits must divide the {RAYS} rays into equal sectors, not {self.hits}")
+        if any(not 0 < side <= self.length for side in self.sides):
+            raise ValueError(f"sides to mix must lie between 0 and {self.length:.3g}, the side of the arena")
         if self.travel and self.travel < REACHED:
             raise ValueError(f"goals must lie farther away than {REACHED}, at which they are reached")
-        for what, count in (("agents", self.agents), ("obstacles", self.obstacle_count)):
-            if count > CROWDED[what] * self.length**2:
+        smallest = min((*self.sides, self.length))
+        for what, count, side in (("agents", self.agents, smallest), ("obstacles", self.obstacle_count, self.length)):
+            if count > CROWDED[what] * side**2:
                 most = f"at most {CROWDED[what]} in a unit of area"
-                raise ValueError(f"{count} {what} do not fit into an arena of side {self.length:.3g}: {most}")
+                raise ValueError(f"{count} {what} do not fit into an arena of side {side:.3g}: {most}")
 
     @property
     def obstacle_count(self) -> int:
@@ -104,9 +116,14 @@ class Navigation:
     def reset(self, key: PRNGKeyArray) -> NavigationState:
         """Draw obstacles anywhere, then starts and goals that keep apart from their like and from obstacles."""
         key_obstacles, key_starts, key_goals = jax.random.split(key, 3)
-        keys = jax.random.split(key_obstacles, 3)
+        keys, length = jax.random.split(key_obstacles, 3), self.length
+        centre = jax.random.uniform(keys[0], (self.obstacle_count, 2))
+        if self.sides:
+            length = jax.random.choice(jax.random.fold_in(key, 0), jnp.asarray(self.sides, jnp.float32))
+            there = jnp.arange(self.obstacle_count) + 0.5 < self.obstacle_count * (length / self.length) ** 2
+            centre = jnp.where(there[:, None], centre, AWAY)
         obstacles = Rectangles(
-            self.length * jax.random.uniform(keys[0], (self.obstacle_count, 2)),
+            length * centre,
             0.5 * jax.random.uniform(keys[1], (self.obstacle_count, 2), minval=0.1, maxval=0.5),
             2 * math.pi * jax.random.uniform(keys[2], (self.obstacle_count,)),
         )
@@ -117,20 +134,20 @@ class Navigation:
 
         def anywhere(key: PRNGKeyArray, at: Array) -> Float[Array, "n 2"]:
             del at
-            return self.length * jax.random.uniform(key, (self.agents, 2))
+            return length * jax.random.uniform(key, (self.agents, 2))
 
         def near(key: PRNGKeyArray, at: Array) -> Float[Array, "n 2"]:
             low = jnp.where(at == 0, 0.0, -self.travel)  # the first try is ahead on both axes
             return starts + low + (self.travel - low) * jax.random.uniform(key, (self.agents, 2))
 
         def astray(point: Float[Array, "n 2"]) -> Bool[Array, " n"]:
-            outside = ((point < 0) | (point > self.length)).any(-1)
+            outside = ((point < 0) | (point > length)).any(-1)
             return blocked(point) | outside | (((point - starts) ** 2).sum(-1) > self.travel**2)
 
         starts = _draw_apart(key_starts, anywhere, blocked)
         goals = _draw_apart(key_goals, near, astray) if self.travel else _draw_apart(key_goals, anywhere, blocked)
-        position = jnp.concatenate([starts, goals, jnp.zeros((self.agents * self.hits, 2))]) - self.length / 2
-        obstacles = obstacles._replace(centre=obstacles.centre - self.length / 2)  # the arena's middle is the origin
+        position = jnp.concatenate([starts, goals, jnp.zeros((self.agents * self.hits, 2))]) - length / 2
+        obstacles = obstacles._replace(centre=obstacles.centre - length / 2)  # the arena's middle is the origin
         nobody = jnp.zeros(self.agents, bool)
         start = NavigationState(
             position, jnp.zeros_like(position), jnp.ones(len(position), bool), jnp.zeros((), jnp.int32),
@@ -156,8 +173,8 @@ class Navigation:
         around = state.obstacles.near(mine, AROUND)
         rays = xp.asarray(beams(RAYS), dtype=mine.dtype)
         free, _ = lidar(mine, around, rays, REACH)
-        first = xp.argsort(free, axis=-1)[:, : self.hits]
-        near = xp.sort(free, axis=-1)[:, : self.hits]
+        sectors = free.reshape(n, self.hits, -1) if self.hits else free[:, :0, None]
+        near, first = sectors.min(-1), sectors.argmin(-1) + xp.arange(self.hits)[None] * (RAYS // max(self.hits, 1))
         hits = mine[:, None] + xp.where((near < ACTIVE)[..., None], near[..., None] * rays[first], 0.0)
         return dataclasses.replace(
             state,
