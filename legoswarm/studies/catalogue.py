@@ -60,14 +60,21 @@ def learning_curves(scale: Scale, agents: int) -> Iterable[Part]:
 
 
 def algorithms(scale: Scale) -> Iterable[Part]:
-    """Train two methods with another algorithm than the paper's, and LEGO with the joint encoder and four agents."""
-    for method in ("lego", "mappo"):
-        trained = dataclasses.replace(spread(method, scale.size(3)), algorithm="masac")
+    """Train two methods with another algorithm than the paper's, and LEGO as it is by default: with four, and mixed."""
+    untuned = (("lr", 1e-3), ("gamma", 0.95), ("tau", 0.01))  # what MAPPO's MLP has too
+    for method, options in (("lego", untuned), ("mappo", ())):
+        trained = dataclasses.replace(spread(method, scale.size(3)), algorithm="masac", options=options)
         yield Part(f"{method}-masac", (trained,), (evaluated(),), f"{method} with masac")
-    joint = (("encoder", "joint"),)
-    trained = dataclasses.replace(four(scale, "lego"), algorithm="masac", options=joint, seeds=min(3, scale.seeds))
-    sizes = evaluated(agents=tuple(scale.sizes(*MIXED)))
-    yield Part("lego-joint-masac-4", (trained,), (sizes,), "lego with masac, joint encoder, trained with 4")
+    joint, sizes = (("encoder", "joint"),), tuple(scale.sizes(*MIXED))
+    more = tuple(size for size in scale.sizes(*MANY) if size not in sizes)
+    measures = (evaluated(agents=sizes), *([evaluated(agents=more, at_most=100)] if more else []))
+    trained = dataclasses.replace(four(scale, "lego"), algorithm="masac", options=joint)
+    yield Part("lego-joint-masac-4", (trained,), measures, "lego with masac, joint encoder, trained with 4")
+    together = Training(
+        Spread(agents=max(sizes), sizes=sizes), "lego", 2_000_000, seeds=min(3, scale.seeds), algorithm="masac",
+        options=(*joint, *scale.beside("masac", samples=256)),
+    )  # fmt: skip
+    yield Part("lego-joint-masac-mixed", (together,), measures, "lego with masac, joint encoder, 2 to 8 agents mixed")
 
 
 def tag_parts(scale: Scale) -> Iterable[Part]:
@@ -183,7 +190,7 @@ def beyond(scale: Scale) -> Iterable[Part]:
     yield part("inside-mpe2", "protocol mpe2", own, real, of=four(scale, "lego", protocol="mpe2"))
 
 
-LOCAL = (("nearest", 8), ("encoder", "joint"))  # who sees its neighbours alone
+LOCAL = (("nearest", 7), ("encoder", "joint"))  # who sees its neighbours alone
 
 
 def at_size(agents: int, arena: str = "", nearest: int | None = None, **changes: Any) -> Measure:
@@ -197,9 +204,10 @@ def swarms(scale: Scale) -> Iterable[Part]:
 
     Beside it stand zoo:spread, which was never trained for this, and the central controller, which sees everything.
     """
-    few = scale.sizes(4, 8, 16)
+    few = scale.sizes(4, 8, 12)
     world = Spread(agents=max(few), sizes=few, density=1.0, sensing=1.2, horizon=50)
-    trained = Training(world, "lego", 4_000_000, options=LOCAL, algorithm="masac")
+    options, seeds = (*LOCAL, *scale.beside("masac", samples=192)), min(3, scale.seeds)
+    trained = Training(world, "lego", 2_000_000, options=options, algorithm="masac", seeds=seeds)
     sizes = scale.sizes(8, 64, 256, 1024)
     yield Part("lego", (trained,), tuple(map(at_size, sizes)), "lego at constant density")
     untrained = [at_size(agents, nearest=8, density=1.0, sensing=1.2, horizon=50) for agents in sizes]
@@ -211,15 +219,18 @@ def swarms(scale: Scale) -> Iterable[Part]:
 def navigation(scale: Scale) -> Iterable[Part]:
     """Train with eight agents; evaluate at up to 1,024, with and without obstacles, and in two dense arenas.
 
-    Goals lie at most 3 away in evaluation, so that trips are alike.
+    Goals lie at most 3 away, so that trips are alike. The arenas of training have sides of 2 to 4: in the smallest one
+    agents meet as often as in the dense arenas.
     """
-    options = (*LOCAL, ("leash", 0.0))  # goals may lie farther away than any leash
-    trained = Training(Navigation(agents=scale.size(8)), "lego", 4_000_000, options=options, algorithm="masac")
+    values = scale.beside("masac", updates=4, samples=256)
+    options = (*LOCAL, ("leash", 0.0), ("gamma", 0.98), ("lr", 1e-3), ("tau", 0.01), *values)
+    world = Navigation(agents=scale.size(8), side=4.0, sides=(2.0, 3.0, 4.0), travel=3.0)  # a leash would pull at goals
+    trained = Training(world, "lego", 1_000_000, options=options, algorithm="masac")
     sizes = scale.sizes(8, 32, 128, 512, 1024)
-    cells = [at_size(agents, "free", travel=3.0, obstacles=0) for agents in sizes]
-    cells += [at_size(agents, "with obstacles", travel=3.0) for agents in sizes]
+    cells = [at_size(agents, "free", obstacles=0, side=0.0) for agents in sizes]
+    cells += [at_size(agents, "with obstacles", side=0.0) for agents in sizes]
     crowds = [(agents, math.sqrt(agents / 2)) for agents in scale.sizes(32, 128)]
-    cells += [at_size(agents, "dense", travel=3.0, obstacles=0, side=side) for agents, side in crowds]
+    cells += [at_size(agents, "dense", obstacles=0, side=side) for agents, side in crowds]
     yield Part("lego", (trained,), tuple(cells))
 
 

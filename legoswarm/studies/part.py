@@ -37,6 +37,10 @@ class Scale:
         """Return the team sizes of Spread at this scale."""
         return sizes if self.only is None else (self.only,)
 
+    def beside(self, algorithm: str, **values: Any) -> tuple[tuple[str, Any], ...]:
+        """Return those values of an algorithm that this scale leaves to a study."""
+        return tuple((name, value) for name, value in values.items() if name not in self.algorithms.get(algorithm, {}))
+
     def size(self, agents: int) -> int:
         """Return one team size at this scale."""
         return self.sizes(agents)[0]
