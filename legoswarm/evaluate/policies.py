@@ -200,8 +200,11 @@ def resized(task: Task, agents: Sequence[int] | None = None, teams: Sequence[str
 def _sized(
     task: Task, changes: dict[str, Any], agents: Sequence[int] | None, teams: Sequence[str] | None
 ) -> list[Task]:
-    """Return the task with some fields changed at each team size, by default at each that it mixes."""
-    task = changed(task, changes)
+    """Return the task with some fields changed at each team size, by default at each that it mixes.
+
+    Arenas that training mixes are none to evaluate in.
+    """
+    task = changed(task, ({"sides": ()} if hasattr(task, "sides") else {}) | changes)
     return resized(task, sorted(set(getattr(task, "sizes", ()))) or None if agents is None else agents, teams)
 
 
