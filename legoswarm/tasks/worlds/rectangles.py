@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -23,7 +24,8 @@ class Rectangles(NamedTuple):
         if m <= count:
             return Rectangles(*(xp.broadcast_to(part[None], (len(point), *part.shape)) for part in self))
         offset = self.centre[None] - point[:, None]
-        first = xp.argsort((offset * offset).sum(-1), axis=-1)[:, :count]
+        square = (offset * offset).sum(-1)
+        first = np.argpartition(square, count)[:, :count] if xp is np else jax.lax.top_k(-square, count)[1]
         return Rectangles(*(part[first] for part in self))
 
     def inwards(self, vector: Float[AnyArray, "*m 2"]) -> Float[AnyArray, "*m 2"]:
