@@ -200,6 +200,41 @@ def test_nobody_sees_the_goals_and_hits_of_others():
     assert hits[there].max() < 0.4
 
 
+def test_a_wall_ahead_hides_no_obstacle_behind():
+    """Each sector shows its nearest hit: a long wall at hand does not use them up."""
+    task = Navigation(agents=1, obstacles=2)
+    state = jax.device_get(task.reset(jax.random.key(0)))
+    walls = Rectangles(np.array([[0.2, 0.0], [-0.4, 0.0]]), np.array([[0.1, 0.5], [0.05, 0.05]]), np.zeros(2))
+    walls = Rectangles(*(part.astype(np.float32) for part in walls))
+    at_origin = np.zeros_like(state.position)
+    for place in (np.asarray, jnp.asarray):  # NumPy and JAX alike
+        here = dataclasses.replace(state, position=place(at_origin), obstacles=Rectangles(*map(place, walls)))
+        hits = np.asarray(task._seen(here).position[2:][np.asarray(task._seen(here).exists[2:])])
+        assert {bool(x > 0) for x, _ in hits} == {True, False}
+        angles = np.arctan2(hits[:, 1], hits[:, 0])
+        assert len(set(np.floor((angles + np.pi + 1e-4) / (np.pi / 4)).astype(int) % 8)) == len(hits)  # one of a sector
+        ahead = hits[np.abs(hits[:, 1]) < 1e-6]
+        np.testing.assert_allclose(sorted(ahead[:, 0]), [-0.35, 0.1], atol=1e-5)
+
+
+def test_training_mixes_arenas_of_several_sides():
+    """Everything is in the arena that was drawn, with as many obstacles in a unit of area as in the largest."""
+    task = Navigation(side=4.0, sides=(2.0, 4.0))
+    state = jax.device_get(starts(task, 200))
+    small = np.abs(state.position[:, :16]).max((1, 2)) <= 1
+    assert 60 < small.sum() < 140
+    there = (np.abs(state.obstacles.centre) < 10).all(-1)
+    np.testing.assert_array_equal(there.sum(1), np.where(small, 2, 8))
+    assert np.abs(state.obstacles.centre[small][there[small]]).max() <= 1
+    assert not state.unsafe.any()
+    with pytest.raises(ValueError, match="sides to mix must lie between 0 and 4"):
+        Navigation(sides=(2.0, 5.0))
+    with pytest.raises(ValueError, match=r"8 agents do not fit into an arena of side 1: at most 6"):
+        Navigation(sides=(1.0, 4.0))
+    with pytest.raises(ValueError, match="hits must divide the 32 rays into equal sectors, not 5"):
+        Navigation(hits=5)
+
+
 # What the package does with it
 
 
@@ -221,6 +256,7 @@ def test_the_squash_of_a_policy_is_the_limit_of_the_task():
 def test_it_is_trained_evaluated_and_watched(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     line = "train navigation --agents 3 --horizon 4 --width 8 --depth 1 --heads 2 --nearest 2 --envs 2 --samples 2"
+    line += " --sides 2 2.4"
     line += " --warmup 2 --capacity 8 --updates 1 --critic-width 8 --steps 4 --evaluations 1 --eval-episodes 2 --out r"
     assert main(line.split()) == 0
     capsys.readouterr()

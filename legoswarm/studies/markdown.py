@@ -65,7 +65,7 @@ def _facts(results: Results, table: Table) -> str:
     if table.intervals:
         facts.append("Brackets hold the 95 % interval.")
     elif any(row.printed for row in table.rows):
-        facts.append("Brackets hold the paper's mean.")
+        facts.append(f"Brackets hold {table.beside}.")
     parts = [results.labelled(*row.place(column)) for row in table.rows for column in table.columns]
     smaller = {part["scale"] for group in parts for part in group} - {"full"}
     return " ".join([*facts, *(f"This is scale {scale}: a look, not a result." for scale in sorted(smaller))])
@@ -74,7 +74,7 @@ def _facts(results: Results, table: Table) -> str:
 def _bracket(table: Table, row: Row, values: np.ndarray, column: Any) -> str:
     """Return what stands beside a mean: the paper's, or the 95 % interval over seeds."""
     if column in row.printed:
-        return f" ({row.printed[column][0]:.1f})"
+        return f" ({row.printed[column][0]:.{1 if table.figure == FIGURE else 3}f})"
     if not table.intervals or len(values) < 2:
         return ""
     low, high = (f"{end:.{DIGITS.get(table.figure, 3)}f}" for end in mean_interval(values))

@@ -26,7 +26,7 @@ ABOUT = {
     "success": "Share of agents that do so and reach their goals.",
 }
 WITH_FOUR = {"spread-4": "generalization", "published-4": "beyond"}  # studies in which four agents train
-DIGITS = {FIGURE: 1, "pursuer_return": 0}
+DIGITS = {FIGURE: 1, "pursuer_return": 0, "safe": 4, "success": 4}
 
 
 class Row(NamedTuple):
@@ -58,6 +58,7 @@ class Table(NamedTuple):
     figure: str = FIGURE
     intervals: bool = False
     spoken: str = "at {} agents"  # columns in a sentence
+    beside: str = "the paper's mean"  # what stands in brackets
 
     @property
     def heads(self) -> list[str]:
@@ -107,7 +108,7 @@ TABLES = {
         *_rows("spread-{}", {"mappo": OWN}),
         *_rows("algorithms", {"mappo with masac": JOINT}),
     ], intervals=True),
-    "algorithms-sizes": Table("trained with four agents", (2, 3, 4, 5, 6, 7, 8), [
+    "algorithms-sizes": Table("trained with four agents", (2, 3, 4, 5, 6, 7, 8, 16, 32), [
         *_rows("algorithms", {"lego with masac, joint encoder, trained with 4": JOINT + ", joint encoder"}),
         *_rows("beyond", {"lego, trained with 4": PAIRS}),
     ], head="{}"),
@@ -128,15 +129,17 @@ TABLES = {
         "lego, 2 to 8 agents mixed": PAIRS + ", trained with two to eight, 5e6 steps",
         "lego, trained with 4": PAIRS + ", trained with four, 2e6 steps"}), head="{}"),
     **{f"swarm-{figure}": Table("agents in an arena that grows with them", (8, 64, 256, 1024), [
-        Row("LEGO-MASAC, trained with four to sixteen, sees within 1.2", "swarm", "lego at constant density"),
+        Row("LEGO-MASAC, trained with four to twelve, sees within 1.2", "swarm", "lego at constant density"),
         Row("`zoo:spread`, trained with four that see everything, sees within 1.2", "swarm",
             "zoo:spread, not trained for it"),
         Row("Hungarian controller, sees everything", "swarm", "hungarian, sees everything"),
     ], head="{}", figure=figure) for figure in ("covered", "touches")},
     **{f"navigation-{figure}": Table("trained with eight agents", (8, 32, 128, 512, 1024), [
-        Row(f"LEGO-MASAC, {arena}", "navigation", "lego", where={"arena": arena})
-        for arena in ("free", "with obstacles", "dense")
-    ], head="{}", figure=figure) for figure in ("safe", "success")},
+        *(Row(f"LEGO-MASAC, {arena}", "navigation", "lego", paper.NAVIGATION[figure][arena], {"arena": arena})
+          for arena in ("free", "with obstacles", "dense")),
+        *(Row(name, "navigation", "", shares) for name, shares in paper.NAVIGATION[figure].items() if "," in name),
+    ], head="{}", figure=figure, beside="what GCBF+, with its own weights, and controllers had in its own code")
+      for figure in ("success", "safe")},
     "tag": Table("three pursuers of a method against two evaders of the same", (3,), [
         *_rows("tag", {"lego": PAIRS, "lego after 1e6 steps": PAIRS} | dict.fromkeys(BASELINES, OWN))],
         "pursuers", "return", "pursuer_return", intervals=True, spoken=""),

@@ -120,8 +120,8 @@ class Navigation:
         centre = jax.random.uniform(keys[0], (self.obstacle_count, 2))
         if self.sides:
             length = jax.random.choice(jax.random.fold_in(key, 0), jnp.asarray(self.sides, jnp.float32))
-            there = jnp.arange(self.obstacle_count) + 0.5 < self.obstacle_count * (length / self.length) ** 2
-            centre = jnp.where(there[:, None], centre, AWAY)
+            last = self.obstacle_count * (length / self.length) ** 2
+            centre = jnp.where((np.arange(self.obstacle_count, dtype=np.float32) + 0.5 < last)[:, None], centre, AWAY)
         obstacles = Rectangles(
             length * centre,
             0.5 * jax.random.uniform(keys[1], (self.obstacle_count, 2), minval=0.1, maxval=0.5),
