@@ -23,7 +23,7 @@ ABOUT = {
     "covered": "Share of landmarks that have an agent within 0.1 after 50 steps.",
     "touches": "How often an agent touches another in 50 steps.",
     "safe": "Share of agents that touch nobody and nothing in 256 steps.",
-    "success": "Share of agents that do so and reach their goals.",
+    "success": "Share of agents that touch nobody and nothing in 256 steps, and reach their goals.",
 }
 WITH_FOUR = {"spread-4": "generalization", "published-4": "beyond"}  # studies in which four agents train
 DIGITS = {FIGURE: 1, "pursuer_return": 0, "safe": 4, "success": 4}
