@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -25,7 +24,12 @@ class Rectangles(NamedTuple):
             return Rectangles(*(xp.broadcast_to(part[None], (len(point), *part.shape)) for part in self))
         offset = self.centre[None] - point[:, None]
         square = (offset * offset).sum(-1)
-        first = np.argpartition(square, count)[:, :count] if xp is np else jax.lax.top_k(-square, count)[1]
+        if xp is np:
+            first = np.argpartition(square, count)[:, :count]
+        else:
+            import jax  # here, because flights are drawn where there is no JAX
+
+            first = jax.lax.top_k(-square, count)[1]
         return Rectangles(*(part[first] for part in self))
 
     def inwards(self, vector: Float[AnyArray, "*m 2"]) -> Float[AnyArray, "*m 2"]:
