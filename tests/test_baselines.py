@@ -452,7 +452,7 @@ def test_defaults_of_each_policy(name):
     assert set(tuned) == {"lr", "epochs", "minibatches", "entropy"}
     train = configure("spread", name)
     assert (train.task, train.policy) == (Spread(), cls())
-    assert train.algorithm == (Masac() if name == "lego" else Mappo(**tuned))
+    assert train.algorithm == (Masac(**cls.tuned["masac"]) if name == "lego" else Mappo(**tuned))
     assert train == legoswarm.TrainConfig(Spread(), cls()) == configure(Spread(), cls())
     given = configure("spread", name, "mappo", width=16, epochs=7, agents=4, steps=10_000)
     assert (given.task, given.policy, given.steps) == (Spread(agents=4), cls(width=16, **own), 10_000)
@@ -492,7 +492,7 @@ def test_the_command_line_takes_the_same_defaults(monkeypatch, capsys):
         (Mappo, 0.5, 12),
         (Ippo, 0.2, 128),
         (Mappo, 1.2e-3, 128),
-        (Masac, 1e-3, 64),
+        (Masac, 2e-3, 64),
     ]
     capsys.readouterr()
     with pytest.raises(SystemExit):

@@ -310,7 +310,7 @@ def test_algorithms_stand_side_by_side(results):
     text, pictures = make_page(results)
     assert "algorithms" in pictures
     assert "<td>LEGO-MASAC</td><td>-25.7 ± 0.4</td><td>3,000,000</td><td>3 of 3</td>" in text
-    assert "<p class='open'>not run yet: mappo-masac, lego-joint-masac-4</p>" in text
+    assert "<p class='open'>not run yet: mappo-masac, lego-joint-masac-4, lego-joint-masac-mixed</p>" in text
 
 
 @pytest.mark.parametrize(

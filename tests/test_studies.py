@@ -248,7 +248,7 @@ def test_the_committed_results_are_those_of_the_catalogue():
     done = {words[1] for words in listed if words[0] == "done"}
     assert done == {str(path.relative_to(setup.out).with_suffix("")) for path in setup.out.rglob("*.json")}
     waiting = {words[0] for words in listed if words[0] != "done"}
-    later = ("swarm/", "navigation/", "agent-failure/lego-seeds", "run-time/mappo-equal")
+    later = ("agent-failure/lego-seeds", "run-time/mappo-equal", "algorithms/lego-joint-masac-mixed")
     assert all("segnn-planar" in name or name.startswith(later) for name in waiting)
 
 
@@ -258,7 +258,7 @@ def test_another_algorithm_trains_beside_the_same_runs():
     for method in ("lego", "mappo"):
         [same] = parts["spread-3"][method].policies
         [other] = parts["algorithms"][f"{method}-masac"].policies
-        assert dataclasses.replace(other, algorithm="mappo") == same
+        assert dataclasses.replace(other, algorithm="mappo", options=()) == same
         assert other.folder(setup.scale, 10).startswith(f"spread-3v3-{method}-masac-2000000-")
         assert same.folder(setup.scale, 10).startswith(f"spread-3v3-{method}-2000000-")
         assert other.config(SCALES["tiny"], 1, Path()).train.iterations == 2

@@ -140,7 +140,7 @@ class Reviewer:
         """Every place that is named stands as is said, and no place with figures is left out."""
         subject, rest = re.match(r"(.+?),? is ((?:ahead|behind|not clearly).+)\.$", sentence).groups()
         clauses = re.findall(
-            r"(ahead of|behind|not clearly apart from) (.+?)(?= and (?:ahead|behind|not clearly)|$)", rest
+            r"(ahead of|behind|not clearly apart from) (.+?)(?=(?: and|,) (?:ahead|behind|not clearly)|$)", rest
         )
         place = re.compile(r" (?:at ([\d, and]+) agents|against (\w+) evaders|for starts ([\w, ]+))$")
         everywhere, objects, said = bool(place.search(clauses[0][1])), [], {}
@@ -164,7 +164,7 @@ class Reviewer:
         for other, columns in said.items():
             known = [
                 c
-                for c in (2, 3, 4, 5, 6, 7, 8)
+                for c in (2, 3, 4, 5, 6, 7, 8, 16, 32)
                 if all(len(self.results.cell(block, r, c)) > 1 for r in (subject, other))
             ]
             if everywhere and block not in ("head-to-head", "ood"):

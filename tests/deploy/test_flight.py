@@ -20,7 +20,9 @@ from legoswarm.deploy.setting import Setting
 from legoswarm.deploy.sitl.dongle import ADDRESS, radio
 from legoswarm.deploy.sitl.process import EndpointProcess
 
-PLAN = changed(horizon=6, take_off_seconds=1.0, land_seconds=1.0, rate=50.0, poses="absolute")
+PLAN = changed(
+    horizon=6, take_off_seconds=2.0, land_seconds=1.0, connect_seconds=10.0, rate=50.0, poses="absolute"
+)  # what rises faster lags too far behind what it is told where the radio is late
 SETTING = Setting(("pursuer", "pursuer", "evader", "evader"), centres=OBSTACLES, plan=PLAN)
 PLACES = (*STARTS, (-1.2, 1.2, 0.0))
 NAMES = ("hovers", "falls", "is silent", "is well")
@@ -65,13 +67,13 @@ class Flight:
 
 @pytest.fixture(scope="module", params=[False, True], ids=["udp", "radio"])
 def flight(request, unchecked, tmp_path_factory):
-    """A flight; and again, twice at most, if the machine stood still, or setpoints were late or lost.
+    """A flight; and again, four times at most, if the machine stood still, or setpoints were late or lost.
 
     Then the guard may have been right to give drones up. One that waits for a drone does so in every flight.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))  # of tables that come over the radio
-        for _ in range(3):
+        for _ in range(5):
             flight = Flight(request.param)
             if flight.calm:
                 break

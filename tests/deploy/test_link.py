@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+from flights import REAL_TIME
 
 from legoswarm.deploy import cflib_link as link_module
 from legoswarm.deploy.cflib_link import CflibLink
@@ -22,6 +23,7 @@ from legoswarm.deploy.sitl.dongle import ADDRESS, radio
 from legoswarm.deploy.sitl.endpoint import Endpoint
 from legoswarm.deploy.sitl.process import EndpointProcess
 
+pytestmark = REAL_TIME
 PLACES = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
 URIS = [ADDRESS.format(at) for at in range(3)]
 

@@ -170,9 +170,12 @@ def test_what_is_typed_after_the_policys_process_was_stopped_is_for_the_shell():
     with subprocess.Popen([sys.executable, "-c", shell], stdin=read, stdout=subprocess.PIPE) as parent:
         assert parent.stdout.readline() == b"up\n"
         parent.send_signal(signal.SIGSTOP)
-        os.write(write, b"kill -9 %1")
-        assert parent.stdout.readline() == b"[]\n"
-        parent.send_signal(signal.SIGCONT)
+        os.waitpid(parent.pid, os.WUNTRACED)  # a signal takes its time
+        try:
+            os.write(write, b"kill -9 %1")
+            assert parent.stdout.readline() == b"[]\n"
+        finally:
+            parent.send_signal(signal.SIGCONT)
     os.close(read)
     os.close(write)
 
