@@ -152,6 +152,19 @@ def test_the_page_steps_the_world_as_the_task_does(browser, pages, name):
         np.testing.assert_allclose(found, [after.position, after.velocity], atol=1e-9)
 
 
+def test_a_step_comes_after_what_was_changed_before_it(browser, pages):
+    """Also where thinking about the world before the change was under way."""
+    browser.open(pages["small"])
+    browser.click("#run")
+    browser.until("!app.running && !app.busy")
+    step = browser.run("app.world.time") + 1
+    before = browser.run("app.world.position[0]")
+    browser.run("app.think(), app.edit(world => (world.velocity[0] = 90)), app.wanted = 1, 0")
+    browser.until(f"app.world.time === {step}")
+    after = browser.run("app.world.position[0]")
+    assert after > before + 0.09  # at its largest speed; one step from rest takes it half as far
+
+
 def test_an_episode_of_tag_goes_as_in_the_task(browser, pages):
     """Each step on the page, against the runtime in the task's world with its own rule of who sees whom."""
     task, runtime = Tag(pursuers=3, evaders=2, obstacles=2), load_runtime("zoo:tag")

@@ -225,6 +225,10 @@ class App {
     this.last = now;
     const period = Math.max(dt / this.speed, 1.05 * this.thinking), lead = (this.thinking + 0.017) / period;
     this.clock = Math.min(this.clock + passed / period, 1.5);
+    if (this.thoughts && this.edits.length) {
+      this.thoughts = null; // they are of the world before the edit
+      this.busy = false;
+    }
     if (!this.busy) {
       if (this.edits.length) this.flush();
       if (this.target !== this.angle || this.mirrored !== this.mirror) {
