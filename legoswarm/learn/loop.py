@@ -37,6 +37,7 @@ from legoswarm.tasks.task import TASKS, Task
 OnRow = Callable[[dict[str, Any]], None]
 CHUNKS = 100  # how often a run reports; a chunk is one call of the compiled program
 CHECKPOINT_SECONDS = 20.0
+REST = 20  # how many times as long as writing a checkpoint takes none is written
 
 
 def start_run(
@@ -180,7 +181,7 @@ class _Run:
         on_row: OnRow | None = None,
     ):
         self.config, self.folder, self.programs, self.on_row = config, folder, programs, on_row
-        self.checkpoint_seconds, self.saved = checkpoint_seconds, time.monotonic()
+        self.checkpoint_seconds, self.saved, self.saving = checkpoint_seconds, time.monotonic(), 0.0
         checkpoint = folder.load_checkpoint(programs.skeleton)
         self.resumed = checkpoint is not None
         self.state = programs.first_state() if checkpoint is None else programs.with_settings(checkpoint)
@@ -261,13 +262,18 @@ class _Run:
     def _keep(self, after: TrainState, boundary: int, row: dict[str, Any]) -> None:
         """Write a row of metrics and, if it is time, a checkpoint.
 
-        A resumed run drops rows beyond its checkpoint but cannot write those before it: rows come first.
+        A resumed run drops rows beyond its checkpoint but cannot write those before it: rows come first. Large replays
+        take long to write, but never more than a small share of the time.
         """
         self.folder.append_metrics(row)
         self.state, self.done = after, boundary
-        if agreed("eval" in row or time.monotonic() - self.saved >= self.checkpoint_seconds):
+        passed, last = time.monotonic() - self.saved, boundary == self.config.train.iterations or not self.healthy.any()
+        due = "eval" in row or passed >= self.checkpoint_seconds
+        if agreed(last or (due and passed >= REST * self.saving)):
+            started = time.monotonic()
             self.folder.save_checkpoint(after)
             self.saved = time.monotonic()
+            self.saving = self.saved - started
 
     def _tell(self, row: dict[str, Any]) -> None:
         """Call who wants to know of every row; what it raises stops the run, which can be resumed from here."""

@@ -191,11 +191,12 @@ def beyond(scale: Scale) -> Iterable[Part]:
 
 
 LOCAL = (("nearest", 7), ("encoder", "joint"))  # who sees its neighbours alone
+SENSOR = (("nearest", 16), ("encoder", "joint"))  # and all hits of its LiDAR
 
 
 def at_size(agents: int, arena: str = "", nearest: int | None = None, **changes: Any) -> Measure:
-    """Evaluate one team size, with fewer episodes the more agents there are, but ten at least."""
-    label, few = {"arena": arena} if arena else {}, max(10, 12_800 // agents)
+    """Evaluate one team size, with fewer episodes the more agents there are, but six at least."""
+    label, few = {"arena": arena} if arena else {}, max(6, 6_400 // agents)
     return evaluated(agents=(agents,), at_most=few, nearest=nearest, changes=changes, label=label)
 
 
@@ -220,18 +221,20 @@ def navigation(scale: Scale) -> Iterable[Part]:
     """Train with eight agents; evaluate at up to 1,024, with and without obstacles, and in two dense arenas.
 
     Goals lie at most 3 away, so that trips are alike. The arenas of training have sides of 2 to 4: in the smallest one
-    agents meet as often as in the dense arenas.
+    agents meet as often as in the dense arenas. One run, and a part for each kind of arena it is evaluated in.
     """
     values = scale.beside("masac", updates=4, samples=256)
-    options = (*LOCAL, ("leash", 0.0), ("gamma", 0.98), ("lr", 1e-3), ("tau", 0.01), *values)
+    options = (*SENSOR, ("leash", 0.0), ("gamma", 0.98), ("lr", 1e-3), ("tau", 0.01), *values)
     world = Navigation(agents=scale.size(8), side=4.0, sides=(2.0, 3.0, 4.0), travel=3.0)  # a leash would pull at goals
     trained = Training(world, "lego", 1_000_000, options=options, algorithm="masac")
     sizes = scale.sizes(8, 32, 128, 512, 1024)
-    cells = [at_size(agents, "free", obstacles=0, side=0.0) for agents in sizes]
-    cells += [at_size(agents, "with obstacles", side=0.0) for agents in sizes]
-    crowds = [(agents, math.sqrt(agents / 2)) for agents in scale.sizes(32, 128)]
-    cells += [at_size(agents, "dense", obstacles=0, side=side) for agents, side in crowds]
-    yield Part("lego", (trained,), tuple(cells))
+    arenas = {
+        "free": [at_size(agents, "free", obstacles=0, side=0.0) for agents in sizes],
+        "obstacles": [at_size(agents, "with obstacles", side=0.0) for agents in sizes],
+        "dense": [at_size(n, "dense", obstacles=0, side=math.sqrt(n / 2)) for n in scale.sizes(32, 128)],
+    }
+    for name, cells in arenas.items():
+        yield Part(f"lego-{name}", (trained,), tuple(cells), f"lego, {name}")
 
 
 STUDIES = {

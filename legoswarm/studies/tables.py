@@ -39,7 +39,6 @@ class Row(NamedTuple):
     study: str
     label: str
     printed: Mapping[Any, paper.Cell] = {}
-    where: Mapping[str, Any] = {}  # other fields of the results
 
     def place(self, column: Any) -> tuple[str, str]:
         """Return the study and the label of a column."""
@@ -72,7 +71,7 @@ class Table(NamedTuple):
     def at(self, results: Results, row: Row, column: Any) -> np.ndarray:
         """Return the figures of a row in one column."""
         field = {self.field: column} if self.field else {}
-        return results.values(*row.place(column), self.figure, **field, **row.where)
+        return results.values(*row.place(column), self.figure, **field)
 
     def row(self, name: str) -> Row:
         """Return the row of a name."""
@@ -135,7 +134,7 @@ TABLES = {
         Row("Hungarian controller, sees everything", "swarm", "hungarian, sees everything"),
     ], head="{}", figure=figure) for figure in ("covered", "touches")},
     **{f"navigation-{figure}": Table("trained with eight agents", (8, 32, 128, 512, 1024), [
-        *(Row(f"LEGO-MASAC, {arena}", "navigation", "lego", paper.NAVIGATION[figure][arena], {"arena": arena})
+        *(Row(f"LEGO-MASAC, {arena}", "navigation", f"lego, {arena.split()[-1]}", paper.NAVIGATION[figure][arena])
           for arena in ("free", "with obstacles", "dense")),
         *(Row(name, "navigation", "", shares) for name, shares in paper.NAVIGATION[figure].items() if "," in name),
     ], head="{}", figure=figure, beside="what GCBF+, with its own weights, and controllers had in its own code")

@@ -51,8 +51,9 @@ class NavigationState(State):
 class Navigation:
     """Reach your own goal and touch nobody and nothing; T = 256 steps of 0.03 s.
 
-    An agent sees others within 0.5, its own goal, and the nearest hit of its LiDAR in each of eight sectors. Its reward
-    is its speed towards the goal, as a share of 0.5, less a penalty while it touches another or an obstacle.
+    An agent sees others within 0.5, its own goal, and the nearest hit of its LiDAR in each of sixteen sectors: with
+    eight, the bottom of a niche is hidden behind its walls, and a niche looks like a gap. Its reward is its speed
+    towards the goal, as a share of 0.5, less a penalty while it touches another or an obstacle.
     """
 
     name: ClassVar[str] = "navigation"
@@ -66,7 +67,7 @@ class Navigation:
         (), "sides to mix in training, with as many obstacles in a unit of area as in --side"
     )
     hits: int = option(
-        8, "LiDAR hits that an agent sees: the nearest in each of so many equal sectors", low=0, high=RAYS
+        16, "LiDAR hits that an agent sees: the nearest in each of so many equal sectors", low=0, high=RAYS
     )
     penalty: float = option(10.0, "what a step in touch with another or an obstacle costs", low=0)
     sensing: float = option(0.5, "radius within which agents see each other; 0: they see everybody", low=0)
