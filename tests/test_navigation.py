@@ -179,9 +179,12 @@ def test_the_reward_pulls_to_the_goal_and_away_from_others():
     state = dataclasses.replace(state, position=jnp.concatenate([place, state.position[4:]]), velocity=velocity)
     np.testing.assert_allclose(task.reward(state), [0.5, -1.0], atol=1e-6)
     close = dataclasses.replace(state, position=state.position.at[1].set(jnp.array([0.11, 0.0])), velocity=0 * velocity)
-    np.testing.assert_allclose(task.reward(close), [-3.5, -3.5], atol=1e-3)
+    np.testing.assert_allclose(task.reward(close), [-7.0 * 0.8**2] * 2, atol=1e-3)  # a fifth of the margin is left
     touching = dataclasses.replace(close, position=close.position.at[1].set(jnp.array([0.05, 0.0])))
     np.testing.assert_allclose(task.reward(touching), [-7.0, -7.0], atol=1e-6)
+    arrived = dataclasses.replace(state, position=state.position.at[0].set(jnp.array([0.5, 0.09])))
+    still = dataclasses.replace(arrived, velocity=0 * velocity)
+    np.testing.assert_allclose(task.reward(still), [0.5, 0.0], atol=1e-6)
 
 
 def test_nobody_sees_the_goals_and_hits_of_others():
@@ -190,12 +193,12 @@ def test_nobody_sees_the_goals_and_hits_of_others():
     table = np.asarray(jax.vmap(lambda s: s.seen())(scene))
     agents = np.arange(8)
     np.testing.assert_array_equal(table[:, :, 8:16], np.broadcast_to(np.eye(8, dtype=bool), (20, 8, 8)))
-    owner = np.repeat(agents, 8)
+    owner = np.repeat(agents, 16)
     assert not table[:, :, 16:][:, agents[:, None] != owner[None]].any()
     gaps = np.linalg.norm(state.position[:, :8, None] - state.position[:, None, :8], axis=-1)
     np.testing.assert_array_equal(table[:, :, :8], gaps < 0.5)
-    hits = np.linalg.norm(state.position[:, 16:].reshape(20, 8, 8, 2) - state.position[:, :8, None], axis=-1)
-    there = state.exists[:, 16:].reshape(20, 8, 8)
+    hits = np.linalg.norm(state.position[:, 16:].reshape(20, 8, 16, 2) - state.position[:, :8, None], axis=-1)
+    there = state.exists[:, 16:].reshape(20, 8, 16)
     assert there.any()
     assert hits[there].max() < 0.4
 
@@ -212,7 +215,7 @@ def test_a_wall_ahead_hides_no_obstacle_behind():
         hits = np.asarray(task._seen(here).position[2:][np.asarray(task._seen(here).exists[2:])])
         assert {bool(x > 0) for x, _ in hits} == {True, False}
         angles = np.arctan2(hits[:, 1], hits[:, 0])
-        assert len(set(np.floor((angles + np.pi + 1e-4) / (np.pi / 4)).astype(int) % 8)) == len(hits)  # one of a sector
+        assert len(set(np.floor((angles + np.pi + 1e-4) / (np.pi / 8)).astype(int) % 16)) == len(hits)  # one of a sector
         ahead = hits[np.abs(hits[:, 1]) < 1e-6]
         np.testing.assert_allclose(sorted(ahead[:, 0]), [-0.35, 0.1], atol=1e-5)
 
@@ -288,7 +291,7 @@ def test_acting_equals_numpy_with_goals_and_hits(tmp_path):
     state = jax.device_get(starts(task, 1, seed=4))
     place, there = state.position[0].astype(float), state.exists[0]
     place[~there] = np.nan
-    roles = ["agent"] * 6 + ["goal"] * 6 + ["hit"] * 48
+    roles = ["agent"] * 6 + ["goal"] * 6 + ["hit"] * 96
     speed = np.zeros_like(place)
     speed[:6] = np.random.default_rng(0).normal(size=(6, 2))
     assert (~there).any()
@@ -301,7 +304,7 @@ def test_acting_equals_numpy_with_goals_and_hits(tmp_path):
     away[7] += 1.0  # the goal of agent 1
     changed = np.abs(policy.act(away, speed, roles) - actions).max(1) > 1e-6
     assert changed.tolist() == [False, True, False, False, False, False]
-    with pytest.raises(ValueError, match="47 slots of hit cannot be shared by 6 agents"):
+    with pytest.raises(ValueError, match="95 slots of hit cannot be shared by 6 agents"):
         policy.act(place[:-1], speed[:-1], roles[:-1])
 
 

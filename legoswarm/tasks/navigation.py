@@ -34,7 +34,6 @@ AREA = 2.0  # that an agent has in the arena
 CROWDED = {"agents": 6, "obstacles": 2}  # in a unit of area, at most: among more there is hardly room to start
 AROUND = 12  # obstacles that an agent looks at: so crowded, more are hardly ever within its reach
 AWAY = 1e3  # where obstacles are that a smaller arena does not have, in its sides
-NEAR = 0.02  # clearance below which the reward warns
 TRIES = 4096
 
 
@@ -53,7 +52,8 @@ class Navigation:
 
     An agent sees others within 0.5, its own goal, and the nearest hit of its LiDAR in each of sixteen sectors: with
     eight, the bottom of a niche is hidden behind its walls, and a niche looks like a gap. Its reward is its speed
-    towards the goal, as a share of 0.5, less a penalty while it touches another or an obstacle.
+    towards the goal, as a share of 0.5, and a little at the goal, less a penalty while it touches another or an
+    obstacle, or nearly does.
     """
 
     name: ClassVar[str] = "navigation"
@@ -69,7 +69,9 @@ class Navigation:
     hits: int = option(
         16, "LiDAR hits that an agent sees: the nearest in each of so many equal sectors", low=0, high=RAYS
     )
-    penalty: float = option(10.0, "what a step in touch with another or an obstacle costs", low=0)
+    penalty: float = option(20.0, "what a step in touch with another or an obstacle costs", low=0)
+    margin: float = option(0.05, "clearance below which nearness costs too, the more the less there is", above=0)
+    arrival: float = option(0.5, "what a step within 0.1 of the goal earns", low=0)
     sensing: float = option(0.5, "radius within which agents see each other; 0: they see everybody", low=0)
     horizon: int = option(256, "steps of an episode", low=1, high=2**31 - 1)
 
@@ -205,12 +207,14 @@ class Navigation:
         return way, namespace(way).sqrt((way * way).sum(-1))
 
     def reward(self, state: Any) -> Float[AnyArray, " agents"]:
-        """Return each agent's speed towards its goal less what touching, and nearly touching, costs."""
+        """Return each agent's speed towards its goal, what being there earns, less what touching, or nearly, costs."""
         xp, (way, length) = namespace(state.position), self._way(state)
         speed = (way * state.velocity[: self.agents]).sum(-1) / xp.maximum(length, REACHED)
         gap = self._gap(state)
-        touch = xp.clip(1 - gap / NEAR, 0.0, 1.0)
-        return (speed / MAX_SPEED - self.penalty * touch) * state.exists[: self.agents].astype(speed.dtype)
+        touch = xp.clip(1 - gap / self.margin, 0.0, 1.0) ** 2
+        there = (length < REACHED).astype(speed.dtype)
+        earned = speed / MAX_SPEED + self.arrival * there - self.penalty * touch
+        return earned * state.exists[: self.agents].astype(speed.dtype)
 
     def terminated(self, state: Any) -> Bool[AnyArray, ""]:
         """Return False: only the time limit ends an episode."""
