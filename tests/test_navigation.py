@@ -215,7 +215,8 @@ def test_a_wall_ahead_hides_no_obstacle_behind():
         hits = np.asarray(task._seen(here).position[2:][np.asarray(task._seen(here).exists[2:])])
         assert {bool(x > 0) for x, _ in hits} == {True, False}
         angles = np.arctan2(hits[:, 1], hits[:, 0])
-        assert len(set(np.floor((angles + np.pi + 1e-4) / (np.pi / 8)).astype(int) % 16)) == len(hits)  # one of a sector
+        sectors = np.floor((angles + np.pi + 1e-4) / (np.pi / 8)).astype(int) % 16
+        assert len(set(sectors)) == len(hits)
         ahead = hits[np.abs(hits[:, 1]) < 1e-6]
         np.testing.assert_allclose(sorted(ahead[:, 0]), [-0.35, 0.1], atol=1e-5)
 

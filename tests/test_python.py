@@ -365,5 +365,5 @@ def test_an_interrupt_ends_what_leaves_nothing_behind(command, wait, tmp_path):
     )  # fmt: skip
     time.sleep(wait)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=20)[1].endswith(f"legoswarm {command}: interrupted\n")
+    assert process.communicate(timeout=60)[1].endswith(f"legoswarm {command}: interrupted\n")
     assert process.returncode == 130
