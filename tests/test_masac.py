@@ -36,6 +36,31 @@ TINY = TinyPolicy(critic="none", squash=8.0)
 CHASE = Tag(pursuers=2, evaders=3, obstacles=1)
 
 
+@dataclasses.dataclass(frozen=True)
+class Toll(Yard):
+    """The nearer to the flag the more an agent earns; but near the flag it pays."""
+
+    agents: int = 1
+
+    def away(self, state):
+        return jnp.linalg.norm(state.position[: self.agents] - state.position[-1:], axis=-1)
+
+    def reward(self, state):
+        return -(self.away(state) ** 2)
+
+    def cost(self, state):
+        return (self.away(state) < 0.4).astype(jnp.float32)
+
+    def terminated(self, state):
+        return state.time < 0
+
+    def measure(self, state):
+        return {**super().measure(state), "cost": self.cost(state).mean()}
+
+    def figures(self, measures):
+        return {**super().figures(measures), "cost": measures["cost"].mean()}
+
+
 class TestOptions:
     @pytest.mark.parametrize(
         "changes",
@@ -70,15 +95,17 @@ class TestOptions:
                 read.add(name)
                 return super().__getattribute__(name)
 
-        config = TrainConfig(CHASE, TINY, Recorder(envs=4, samples=8), steps=40)
-        read.clear()  # the checks at construction do not count
-        program = make_train(config)
-        start = jax.eval_shape(program.init, jax.random.key(0))
-        state, metrics = jax.eval_shape(program.advance, start, jnp.array(1))
-        assert {field.name for field in dataclasses.fields(Masac)} <= read
-        assert eqx.tree_equal(start, state)
         names = ("actor_loss", "critic_loss", "entropy", "gradient", "learning_rate", "return", "temperature")
-        assert set(metrics) == {f"{role}/{name}" for role in ("pursuer", "evader") for name in names}
+        costs = ("cost", "cost_weight")
+        for task, roles, told in (CHASE, ("pursuer", "evader"), names), (Toll(), ("agent",), (*names, *costs)):
+            config = TrainConfig(task, TINY, Recorder(envs=4, samples=8, cost_limit=0.1), steps=40)
+            read.clear()  # the checks at construction do not count
+            program = make_train(config)
+            start = jax.eval_shape(program.init, jax.random.key(0))
+            state, metrics = jax.eval_shape(program.advance, start, jnp.array(1))
+            assert eqx.tree_equal(start, state)
+            assert set(metrics) == {f"{role}/{name}" for role in roles for name in told}
+        assert {field.name for field in dataclasses.fields(Masac)} <= read
 
 
 class TestSquash:
@@ -254,7 +281,7 @@ class TestOneStep:
         seen = np.concatenate([velocity[:, :5], offsets.sum(2)], -1)
         weights = [np.asarray(roles[role].learned.actor.weight, float) for role in ("pursuer", "evader")]
         action = 8 * np.tanh(np.concatenate([seen[:, :2] @ weights[0], seen[:, 2:] @ weights[1]], 1) / 8) @ TURN.T
-        found = judged_by(roles["evader"].targets, scene, jnp.asarray(action, jnp.float32))
+        found = judged_by(roles["evader"].targets.reward, scene, jnp.asarray(action, jnp.float32))
         entropy = 2 * (0.5 * np.log(2 * np.pi * np.e) - 9) + np.log(1 - (action[:, 2:] / 8) ** 2).sum(-1)
         soft = found.min(0) + 0.01 * entropy
         there, reward = exists[:, 2:5] > 0, np.asarray(batch.reward, float)[:, 2:]
@@ -272,10 +299,10 @@ class TestOneStep:
         learner = roles["evader"]
         after, info = step(roles, batch)
         target, there = self.expected_target(roles, batch)
-        error = np.where(there, judged_by(learner.learned.critics, batch.scene, batch.action) - target, 0)
+        error = np.where(there, judged_by(learner.learned.critics.reward, batch.scene, batch.action) - target, 0)
         np.testing.assert_allclose(info["critic_loss"], (error**2).sum() / (2 * there.sum()), rtol=1e-3)
         slope = 2 * error.sum((1, 2)) / (2 * there.sum())
-        bias = [np.asarray(one.learned.critics.head.bias, float)[:, 0] for one in (learner, after)]
+        bias = [np.asarray(one.learned.critics.reward.head.bias, float)[:, 0] for one in (learner, after)]
         np.testing.assert_allclose(bias[1] - bias[0], -0.05 * slope / (np.abs(slope) + 1e-5), rtol=1e-3)
         old, new, slow = (named_leaves(x) for x in (learner.targets, after.learned.critics, after.targets))
         for name, leaf in slow.items():
@@ -296,7 +323,7 @@ class TestOneStep:
             eqx.tree_at(lambda b: b.next_scene.position, batch, replace_fn=lambda x: x / 2),
         )
         actors, key = {role: one.learned.actor for role, one in roles.items()}, jax.random.key(0)
-        target = jax.jit(lambda b: ONE_STEP.target(learner, actors, b, "evader", key=key), compiler_options=FAST)
+        target = jax.jit(lambda b: ONE_STEP.target(learner, actors, b, "evader", key=key)[0], compiler_options=FAST)
         changed = np.asarray(target(batch) != target(other)) & np.asarray(batch.exists("evader"))
         ended = np.asarray(batch.terminated)
         assert not changed[ended].any()
@@ -315,8 +342,8 @@ class TestOneStep:
             lambda b: b.next_scene.exists, both, replace_fn=lambda x: jnp.ones_like(x).at[:, 3:5].set(False)
         )
         key = jax.random.key(0)
-        found = ONE_STEP.target(learner, actors, one_left, "evader", key=key)[:, 0]
-        value, entropy = outlook(learner.targets, actors, one_left.next_scene, "evader", key=key)
+        found = ONE_STEP.target(learner, actors, one_left, "evader", key=key)[0][:, 0]
+        value, entropy, _ = outlook(learner.targets, actors, one_left.next_scene, "evader", key=key)
         soft = (value + jnp.exp(learner.learned.log_temperature) * entropy)[:, 0]
         units = []
         for there in (one_left.exists("evader"), one_left.next_scene.exists[:, 2:5]):
@@ -392,6 +419,55 @@ class TestTraining:
         assert all(np.isfinite(value) for value in metrics.values())
         assert float(score(start)) < -15
         assert float(score(state)) > -8
+
+
+@pytest.fixture(scope="module")
+def toll():
+    """A program that trains with a limit on costs, and one that evaluates."""
+    program = make_train(TrainConfig(Toll(), TINY, dataclasses.replace(SMALL, cost_limit=0.05), steps=16 * 500))
+    start = jax.jit(program.init, compiler_options=FAST)(jax.random.key(0))
+    figures = compiled(lambda state: program.evaluate(state, jax.random.key(1), 200), start)
+    return start, compiled(program.advance, start, jnp.array(1)), figures
+
+
+class TestCosts:
+    def test_their_critic_in_numpy(self):
+        """It learns c + gamma Q_c' of its own target, in the units of costs."""
+        masac = dataclasses.replace(SMALL, cost_limit=0.05)
+        role = random_learner(masac, TINY, Toll()).roles
+        batch = random_experience(Toll(), 8)
+        cost = np.random.default_rng(0).uniform(size=batch.reward.shape).astype(np.float32)
+        batch = dataclasses.replace(batch, cost=jnp.asarray(cost))
+        one, actors = role["agent"], {"agent": role["agent"].learned.actor}
+        found = masac.target(one, actors, batch, "agent", key=jax.random.key(0))[1]
+        later = outlook(one.targets, actors, batch.next_scene, "agent", key=jax.random.key(0))[2]
+        goes_on = ~np.asarray(batch.terminated)[:, None] & np.asarray(batch.next_scene.exists[:, :1])
+        np.testing.assert_allclose(found, cost + 0.9 * goes_on * np.asarray(later), rtol=1e-5)
+        assert np.abs(later).min() > 0
+
+    def test_they_weigh_more_while_they_are_above_the_limit_and_less_below(self, toll):
+        start, advance, _ = toll
+        state, metrics = advance(start, jnp.array(60))
+        assert float(metrics["agent/cost"]) > 0.05
+        assert float(state.learners.roles["agent"].learned.log_weight) > math.log(SMALL.multiplier) + 0.1
+        high = eqx.tree_at(lambda s: s.learners.roles["agent"].learned.log_weight, state, jnp.log(jnp.array(50.0)))
+        within = advance(high, jnp.array(1))[0].learners.roles["agent"].learned.log_weight
+        assert float(within) <= math.log(SMALL.multiplier_most) + 1e-6
+
+    def test_they_are_kept_near_the_limit(self, toll):
+        """Without a limit agents stand where they pay."""
+        start, advance, figures = toll
+        bounded = figures(advance(start, jnp.array(500))[0])
+        free = make_train(TrainConfig(Toll(), TINY, SMALL, steps=16 * 500))
+        begun = jax.jit(free.init, compiler_options=FAST)(jax.random.key(0))
+        unbounded = figures_of(free, compiled(free.advance, begun, jnp.array(1))(begun, jnp.array(500))[0])
+        print(bounded, unbounded)
+        assert float(unbounded["cost"]) > 0.5
+        assert float(bounded["cost"]) < 0.2
+
+
+def figures_of(program, state):
+    return compiled(lambda s: program.evaluate(s, jax.random.key(1), 200), state)(state)
 
 
 def test_lego_stays_equivariant():

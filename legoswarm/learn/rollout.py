@@ -28,6 +28,13 @@ class Transition(eqx.Module):
     reward: Float[Array, "*batch agents"]
     terminated: Bool[Array, "*batch"]
     truncated: Bool[Array, "*batch"]
+    cost: Float[Array, "*batch agents"] | None = None  # what a constraint limits, where the task counts it
+
+
+def cost_of(task: Task, state: State) -> Float[Array, " agents"] | None:
+    """Return each agent's cost of having reached `state`, where the task counts costs beside rewards."""
+    count = getattr(task, "cost", None)
+    return None if count is None else count(state)
 
 
 def reset_worlds(task: Task, key: PRNGKeyArray, worlds: int, steps: int) -> State:
@@ -81,8 +88,9 @@ def _step_world(
     after = task.step(state, action)
     terminated, truncated = task.terminated(after), after.time >= task.horizon
     transition = Transition(
-        scene, task.scene(after), action, local, log_prob, task.reward(after), terminated, truncated & ~terminated
-    )
+        scene, task.scene(after), action, local, log_prob, task.reward(after), terminated, truncated & ~terminated,
+        cost_of(task, after),
+    )  # fmt: skip
     fresh = task.reset(key_reset)
     ended = terminated | truncated
     return jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, after), transition

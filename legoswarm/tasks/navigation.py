@@ -210,11 +210,15 @@ class Navigation:
         """Return each agent's speed towards its goal, what being there earns, less what touching, or nearly, costs."""
         xp, (way, length) = namespace(state.position), self._way(state)
         speed = (way * state.velocity[: self.agents]).sum(-1) / xp.maximum(length, REACHED)
-        gap = self._gap(state)
-        touch = xp.clip(1 - gap / self.margin, 0.0, 1.0) ** 2
         there = (length < REACHED).astype(speed.dtype)
-        earned = speed / MAX_SPEED + self.arrival * there - self.penalty * touch
-        return earned * state.exists[: self.agents].astype(speed.dtype)
+        earned = speed / MAX_SPEED + self.arrival * there
+        return earned * state.exists[: self.agents].astype(speed.dtype) - self.penalty * self.cost(state)
+
+    def cost(self, state: Any) -> Float[AnyArray, " agents"]:
+        """Return 1 for each agent that touches another or an obstacle, less for those that nearly do, 0 elsewhere."""
+        gap = self._gap(state)
+        near = namespace(gap).clip(1 - gap / self.margin, 0.0, 1.0) ** 2
+        return near * state.exists[: self.agents].astype(gap.dtype)
 
     def terminated(self, state: Any) -> Bool[AnyArray, ""]:
         """Return False: only the time limit ends an episode."""

@@ -28,7 +28,10 @@ class State(eqx.Module):
 
 @runtime_checkable
 class Task(Protocol):
-    """The protocol that the rollout, the evaluator and the viewers rely on."""
+    """The protocol that the rollout, the evaluator and the viewers rely on.
+
+    A task may also have `cost(state)`: for each agent, what an algorithm can hold below a limit (`--cost-limit`).
+    """
 
     name: ClassVar[str]
     primary: ClassVar[str]  # the figure that says how good a policy is; higher is better

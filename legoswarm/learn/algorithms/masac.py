@@ -58,6 +58,11 @@ class Masac:
     )
     noise: float = option(0.3, "deviation of actions that the temperature aims at", above=0, traced=True)
     temperature: float = option(0.01, "initial temperature", above=0)
+    cost_limit: float = option(
+        0.0, "mean cost of a step to stay below, where the task counts costs; 0: costs are not looked at", low=0
+    )
+    multiplier: float = option(0.1, "initial weight of costs, which grows while they are above the limit", above=0)
+    multiplier_most: float = option(10.0, "largest weight of costs", above=0)
     critic_width: int = option(64, "features of every layer of the critics", low=1)
     reward_decay: float = option(0.999, "decay of the reward normalisation", low=0, high=0.999999)
     reward_floor: float = option(0.01, "least variance of the reward normalisation", above=0)
@@ -84,8 +89,12 @@ class Masac:
             near = getattr(policy.actor, "nearest", 0)
             pair = [PairCritic(config, task.layout, acts=True, nearest=near, key=k) for k in keys]
             pair = orthogonalise(pair, key=key_weights)
-            critics = jax.tree.map(lambda *both: jnp.stack(both), *pair)
-            learned: Any = Learned(policy.actor, critics, jnp.log(jnp.array(self.temperature)))
+            critics, log_weight = Critics(jax.tree.map(lambda *both: jnp.stack(both), *pair), None), None
+            if self.cost_limit and hasattr(task, "cost"):
+                own = PairCritic(config, task.layout, acts=True, nearest=near, key=jax.random.fold_in(key_role, 0))
+                critics = Critics(critics.reward, jax.tree.map(lambda x: x[None], own))
+                log_weight = jnp.log(jnp.array(self.multiplier))
+            learned: Any = Learned(policy.actor, critics, jnp.log(jnp.array(self.temperature)), log_weight)
             rewards = ValueNorm.fresh(task.layout.members(role))
             roles[role] = RoleLearner(learned, critics, rewards, optimizer.init(learned))
         return Learner(roles, Replay.empty(task, self.capacity))
@@ -102,17 +111,21 @@ class Masac:
         self, learner: Learner, rollout: Transition, iterations: Count, *, key: PRNGKeyArray
     ) -> tuple[Learner, dict[str, Array]]:
         """Store a rollout, then take gradient steps on samples of all that is stored."""
-        new = Experience(rollout.scene, rollout.next_scene, rollout.action, rollout.reward, rollout.terminated)
+        new = Experience(
+            rollout.scene, rollout.next_scene, rollout.action, rollout.reward, rollout.terminated, rollout.cost
+        )
         new = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), new)
         replay = learner.replay.store(new)
         before = {role: self._rescaled(one, new, role) for role, one in learner.roles.items()}
         acts = (replay.filled >= self.warmup + self.patience).astype(jnp.float32)
+        paid = {role: replay.rows.paid(role) for role in before}
 
         def step(roles: Roles, key: PRNGKeyArray) -> tuple[Roles, dict[str, Array]]:
             key_sample, key_improve = jax.random.split(key)
             batch, after, metrics = replay.sample(self.samples, key=key_sample), {}, {}
             for role in roles:
-                after[role], info = self.improve(roles, role, batch, iterations, acts=acts, key=key_improve)
+                how: dict[str, Any] = {"acts": acts, "paid": paid[role], "key": key_improve}
+                after[role], info = self.improve(roles, role, batch, iterations, **how)
                 metrics |= {f"{role}/{name}": value for name, value in info.items()}
             return after, metrics
 
@@ -129,28 +142,38 @@ class Masac:
         iterations: Count,
         *,
         acts: Float[Array, ""] | float = 1.0,
+        paid: Float[Array, ""] | float = 0.0,
         key: PRNGKeyArray,
     ) -> tuple[RoleLearner, dict[str, Array]]:
         """Take one gradient step with a role's critics, actor and temperature, and let its target critics follow.
 
-        The actor and the temperature stay as they are while `acts` is 0.
+        The actor and the temperature stay as they are while `acts` is 0. `paid` is the mean cost of late, which decides
+        whether costs are to weigh more.
         """
         learner, actors = roles[role], {name: one.learned.actor for name, one in roles.items()}
         key_next, key_now = jax.random.split(key)
-        target, there = self.target(learner, actors, batch, role, key=key_next), batch.exists(role)
+        (target, cost_target), there = self.target(learner, actors, batch, role, key=key_next), batch.exists(role)
 
         def losses(learned: Learned) -> tuple[Array, dict[str, Array]]:
             """Return the losses in one sum: each part of what is learned gets its gradient from one of them."""
-            error = values(learned.critics, batch.scene, batch.action, role) - target[None]
+            error = values(learned.critics.reward, batch.scene, batch.action, role) - target[None]
             critic = masked_mean(error * error, jnp.broadcast_to(there, error.shape))
             critics, everybody = stop_gradient(learned.critics), {**actors, role: learned.actor}
-            value, entropy = outlook(critics, everybody, batch.scene, role, key=key_now)
+            value, entropy, cost = outlook(critics, everybody, batch.scene, role, key=key_now)
             temperature = jnp.exp(learned.log_temperature)
             actor = -masked_mean(value + stop_gradient(temperature) * entropy, there)
             entropy = masked_mean(entropy, there)
             enough = batch.action.shape[-1] * (0.5 * math.log(2 * math.pi * math.e) + jnp.log(self.noise))
             info = {"critic_loss": critic, "actor_loss": actor, "entropy": entropy, "temperature": temperature}
-            return critic + acts * (actor + learned.log_temperature * stop_gradient(entropy - enough)), info
+            duals = learned.log_temperature * stop_gradient(entropy - enough)
+            if learned.critics.cost is not None and learned.log_weight is not None:
+                wrong = values(learned.critics.cost, batch.scene, batch.action, role)[0] - cost_target
+                weight = jnp.exp(learned.log_weight)
+                duals -= learned.log_weight * jnp.clip(paid / self.cost_limit - 1, -1.0, 1.0)
+                critic += masked_mean(wrong * wrong, there)
+                actor += stop_gradient(weight) * masked_mean(cost, there)
+                info |= {"cost": jnp.asarray(paid, weight.dtype), "cost_weight": weight}
+            return critic + acts * (actor + duals), info
 
         learned: Any = learner.learned
         gradient, info = jax.grad(losses, has_aux=True)(learned)
@@ -159,19 +182,24 @@ class Masac:
         info["gradient"] = optax.tree.norm(gradient)
         info["learning_rate"] = learning_rate(self, iterations, learner.optimizer)
         learned = eqx.apply_updates(learned, steps)
+        if learned.log_weight is not None:
+            within = jnp.clip(learned.log_weight, jnp.log(self.multiplier), jnp.log(self.multiplier_most))
+            learned = eqx.tree_at(lambda one: one.log_weight, learned, within)
         targets = jax.tree.map(lambda old, new: old + self.tau * (new - old), learner.targets, learned.critics)
         return RoleLearner(learned, targets, learner.rewards, optimizer), info
 
     def target(
         self, learner: RoleLearner, actors: Actors, batch: Experience, role: str, *, key: PRNGKeyArray
-    ) -> Float[Array, "batch members"]:
+    ) -> tuple[Float[Array, "batch members"], Float[Array, "batch members"]]:
         """Return r + gamma (1 - terminated) (min Q' + temperature H') in the units of the critics; the dead end too.
+
+        Beside it stands c + gamma (1 - terminated) Q_c', the costs to come; zero if they are not limited.
 
         Critics say how many s / (1 - gamma) a value lies above m / (1 - gamma), with m and s the mean and the deviation
         of rewards in teams of that size: numbers of order 1 in every task, at which the initial weights, the step size
         and the temperature are right. An episode that its time limit cuts off goes on in the target.
         """
-        value, entropy = outlook(learner.targets, actors, batch.next_scene, role, key=key)
+        value, entropy, cost = outlook(learner.targets, actors, batch.next_scene, role, key=key)
         soft = value + jnp.exp(learner.learned.log_temperature) * entropy
         block = batch.scene.layout.block(role)
         survive = batch.next_scene.exists[:, block]
@@ -181,7 +209,9 @@ class Masac:
         )
         goes_on = (~batch.terminated[:, None] & survive).astype(soft.dtype)
         reward = batch.reward[:, block]
-        return (reward + self.gamma * goes_on * (next_mean + next_deviation * soft) - mean) / deviation
+        target = (reward + self.gamma * goes_on * (next_mean + next_deviation * soft) - mean) / deviation
+        paid = jnp.zeros_like(reward) if batch.cost is None else batch.cost[:, block]
+        return target, paid + self.gamma * goes_on * cost
 
     def _rescaled(self, learner: RoleLearner, new: Experience, role: str) -> RoleLearner:
         """Let the mean and the deviation of a role's rewards follow what was collected."""
@@ -198,10 +228,17 @@ class Experience(eqx.Module):
     action: Float[Array, "*rows agents dim"]
     reward: Float[Array, "*rows agents"]
     terminated: Bool[Array, "*rows"]
+    cost: Float[Array, "*rows agents"] | None = None
 
     def exists(self, role: str) -> Bool[Array, "*rows members"]:
         """Tell who of a role is there."""
         return self.scene.exists[..., self.scene.layout.block(role)]
+
+    def paid(self, role: str) -> Float[Array, ""] | float:
+        """Return the mean cost of a step for a member of a role."""
+        return (
+            0.0 if self.cost is None else masked_mean(self.cost[..., self.scene.layout.block(role)], self.exists(role))
+        )
 
 
 class Replay(Memory):
@@ -217,7 +254,9 @@ class Replay(Memory):
         scene = jax.eval_shape(lambda key: task.scene(task.reset(key)), jax.random.key(0))
         scene = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), scene)
         action = jnp.zeros_like(scene.position[:, : task.layout.agents])
-        rows = Experience(scene, scene, action, jnp.zeros_like(action[..., 0]), jnp.zeros(capacity, bool))
+        reward = jnp.zeros_like(action[..., 0])
+        cost = jnp.zeros_like(reward) if hasattr(task, "cost") else None
+        rows = Experience(scene, scene, action, reward, jnp.zeros(capacity, bool), cost)
         return Replay(rows, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
     def store(self, new: Experience) -> Replay:
@@ -233,19 +272,27 @@ class Replay(Memory):
         return divided(jax.tree.map(lambda rows: rows[places], self.rows), axis=0)
 
 
+class Critics(eqx.Module):
+    """What is expected of rewards and, if costs are limited, of costs."""
+
+    reward: PairCritic  # two of them, along a leading axis
+    cost: PairCritic | None  # one, along a leading axis
+
+
 class Learned(eqx.Module):
     """What gradients change, for one role."""
 
     actor: Actor
-    critics: PairCritic  # both of them, along a leading axis
+    critics: Critics
     log_temperature: Float[Array, ""]
+    log_weight: Float[Array, ""] | None  # of costs (Ha et al. 2020)
 
 
 class RoleLearner(eqx.Module):
     """Everything one role learns with."""
 
     learned: Learned
-    targets: PairCritic  # which follow the critics slowly
+    targets: Critics  # which follow the critics slowly
     rewards: ValueNorm
     optimizer: optax.OptState
 
@@ -261,9 +308,9 @@ class Learner(eqx.Module):
 
 
 def outlook(
-    critics: PairCritic, actors: Actors, scenes: Scene, role: str, *, key: PRNGKeyArray
-) -> tuple[Float[Array, "batch members"], Float[Array, "batch members"]]:
-    """Return what the more cautious critic expects of actions that everybody draws now, and their entropy.
+    critics: Critics, actors: Actors, scenes: Scene, role: str, *, key: PRNGKeyArray
+) -> tuple[Float[Array, "batch members"], Float[Array, "batch members"], Float[Array, "batch members"]]:
+    """Return what the more cautious critic expects of actions that everybody draws now, their entropy, and their costs.
 
     Of a draw's -log pi only the squash's share is taken from the draw: the mean of the Gaussian's is known.
     """
@@ -274,11 +321,12 @@ def outlook(
         return world_actions(scene.layout, decisions, local), entropy(decisions[role], local[role])
 
     action, entropy = jax.vmap(one)(scenes, jax.random.split(key, len(scenes.exists)))
-    return values(critics, scenes, action, role).min(0), entropy
+    cost = jnp.zeros_like(entropy) if critics.cost is None else values(critics.cost, scenes, action, role)[0]
+    return values(critics.reward, scenes, action, role).min(0), entropy, cost
 
 
 def values(
     critics: PairCritic, scenes: Scene, action: Float[Array, "batch agents dim"], role: str
-) -> Float[Array, "2 batch members"]:
-    """Return what both critics say of everybody's actions, for each member of a role."""
+) -> Float[Array, "critics batch members"]:
+    """Return what each critic says of everybody's actions, for each member of a role."""
     return jax.vmap(lambda critic: critic.values(scenes, role, action))(critics)

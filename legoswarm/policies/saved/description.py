@@ -22,7 +22,7 @@ FORMAT = 2
 MAX_ROLES = 32
 MAX_DIMENSION = 16
 MAX_LAYERS = 512  # layers of all encoders of all actors
-MAX_SLOTS = 10_000
+MAX_SLOTS = 2**16  # a thousand agents have 32,768 LiDAR hits at most
 MAX_SEEDS = 10_000
 
 
