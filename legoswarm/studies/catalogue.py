@@ -71,7 +71,7 @@ def algorithms(scale: Scale) -> Iterable[Part]:
     trained = dataclasses.replace(four(scale, "lego"), algorithm="masac", options=joint)
     yield Part("lego-joint-masac-4", (trained,), measures, "lego with masac, joint encoder, trained with 4")
     together = Training(
-        Spread(agents=max(sizes), sizes=sizes), "lego", 2_000_000, seeds=min(3, scale.seeds), algorithm="masac",
+        Spread(agents=max(sizes), sizes=sizes), "lego", 1_500_000, seeds=min(3, scale.seeds), algorithm="masac",
         options=(*joint, *scale.beside("masac", samples=256)),
     )  # fmt: skip
     yield Part("lego-joint-masac-mixed", (together,), measures, "lego with masac, joint encoder, 2 to 8 agents mixed")
