@@ -14,7 +14,8 @@ from scenes import SPREAD, TAG, orthogonal, permute, random_scene, stack, transf
 import legoswarm
 from legoswarm.files import read_arrays, write_arrays
 from legoswarm.frames.canonical import Frame
-from legoswarm.learn.algorithms.masac import Experience, Learner, Masac, Replay, outlook, values
+from legoswarm.learn.algorithms.masac import Learner, Masac, outlook, values
+from legoswarm.learn.replay import Experience, Replay
 from legoswarm.learn.scales import ValueNorm
 from legoswarm.learn.train import TrainConfig, make_train
 from legoswarm.policies.networks.decision import Decision

@@ -55,3 +55,9 @@ def by_size(values: Float[Array, "*n members"], mask: Bool[Array, "*n members"])
 def of_size(values: Float[Array, " sizes"], mask: Bool[Array, "*n members"]) -> Float[Array, "*n 1"]:
     """Return each world's value of its team size."""
     return values[mask.sum(-1)][..., None]
+
+
+def masked_mean(values: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Array, ""]:
+    """Return the mean over the agents that exist."""
+    weight = mask.astype(values.dtype)
+    return (values * weight).sum() / jnp.maximum(weight.sum(), 1.0)

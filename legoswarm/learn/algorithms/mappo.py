@@ -17,7 +17,7 @@ from legoswarm.fast.sharding import divided
 from legoswarm.learn.advantage import generalised_advantages
 from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Count
 from legoswarm.learn.rollout import Transition
-from legoswarm.learn.scales import ValueNorm, by_size, of_size
+from legoswarm.learn.scales import ValueNorm, by_size, masked_mean, of_size
 from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.networks.pairs import PairCritic
 from legoswarm.policies.networks.roles import Policies, RolePolicy, over_members
@@ -250,12 +250,6 @@ def critic_loss(value: Float[Array, "batch members"], batch: Batch, config: Mapp
         loss = jnp.maximum(loss, optax.huber_loss(near, batch.target, delta=config.huber))
     loss = masked_mean(loss, batch.mask)
     return loss, {"critic_loss": loss}
-
-
-def masked_mean(values: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Array, ""]:
-    """Return the mean over the agents that exist."""
-    weight = mask.astype(values.dtype)
-    return (values * weight).sum() / jnp.maximum(weight.sum(), 1.0)
 
 
 def _prepare(config: Mappo, learner: Learner, rollout: Transition, role: str) -> tuple[ValueNorm, Batch]:

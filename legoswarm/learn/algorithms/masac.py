@@ -16,14 +16,14 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.lax import stop_gradient
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from legoswarm.configs import check_fields, option
-from legoswarm.fast.sharding import divided
-from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Count, Memory
-from legoswarm.learn.algorithms.mappo import learning_rate, make_optimizer, masked_mean
+from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Count
+from legoswarm.learn.algorithms.mappo import learning_rate, make_optimizer
+from legoswarm.learn.replay import Experience, Replay
 from legoswarm.learn.rollout import Transition, draw
-from legoswarm.learn.scales import ValueNorm
+from legoswarm.learn.scales import ValueNorm, masked_mean
 from legoswarm.policies.networks.layers import orthogonalise
 from legoswarm.policies.networks.pairs import PairCritic
 from legoswarm.policies.networks.roles import Actor, Policies, RolePolicy
@@ -218,58 +218,6 @@ class Masac:
         reward = new.reward[:, new.scene.layout.block(role)]
         rewards = learner.rewards.update(reward, new.exists(role), self.reward_decay)
         return eqx.tree_at(lambda one: one.rewards, learner, rewards)
-
-
-class Experience(eqx.Module):
-    """What is learned from, one row for each environment step."""
-
-    scene: Scene
-    next_scene: Scene
-    action: Float[Array, "*rows agents dim"]
-    reward: Float[Array, "*rows agents"]
-    terminated: Bool[Array, "*rows"]
-    cost: Float[Array, "*rows agents"] | None = None
-
-    def exists(self, role: str) -> Bool[Array, "*rows members"]:
-        """Tell who of a role is there."""
-        return self.scene.exists[..., self.scene.layout.block(role)]
-
-    def paid(self, role: str) -> Float[Array, ""] | float:
-        """Return the mean cost of a step for a member of a role."""
-        return (
-            0.0 if self.cost is None else masked_mean(self.cost[..., self.scene.layout.block(role)], self.exists(role))
-        )
-
-
-class Replay(Memory):
-    """A ring of experience: once it is full, the newest takes the place of the oldest."""
-
-    rows: Experience
-    filled: Int[Array, ""]
-    place: Int[Array, ""]  # of the next row
-
-    @staticmethod
-    def empty(task: Task, capacity: int) -> Replay:
-        """Make room for so many steps of a task."""
-        scene = jax.eval_shape(lambda key: task.scene(task.reset(key)), jax.random.key(0))
-        scene = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), scene)
-        action = jnp.zeros_like(scene.position[:, : task.layout.agents])
-        reward = jnp.zeros_like(action[..., 0])
-        cost = jnp.zeros_like(reward) if hasattr(task, "cost") else None
-        rows = Experience(scene, scene, action, reward, jnp.zeros(capacity, bool), cost)
-        return Replay(rows, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
-
-    def store(self, new: Experience) -> Replay:
-        """Put rows into their places."""
-        capacity, count = len(self.rows.terminated), len(new.terminated)
-        places = (self.place + jnp.arange(count)) % capacity
-        rows = jax.tree.map(lambda old, row: old.at[places].set(row), self.rows, new)
-        return Replay(rows, jnp.minimum(self.filled + count, capacity), (self.place + count) % capacity)
-
-    def sample(self, count: int, *, key: PRNGKeyArray) -> Experience:
-        """Draw rows of those that are there, each as likely as any other."""
-        places = jax.random.randint(key, (count,), 0, self.filled)
-        return divided(jax.tree.map(lambda rows: rows[places], self.rows), axis=0)
 
 
 class Critics(eqx.Module):
