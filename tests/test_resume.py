@@ -530,6 +530,23 @@ def test_a_crash_at_any_moment(quick, crash_at, tmp_path):
         assert_same_result(run, whole)
 
 
+@pytest.mark.parametrize(("seconds", "kept"), [(20.0, [1, 4]), (0.0, [1, 2, 3, 4])], ids=["usual", "every row"])
+def test_checkpoints_that_take_long_are_few(quick, seconds, kept, tmp_path, monkeypatch):
+    """After one that took 100 s none follows for 2,000, but at the end, or if each row is to have one."""
+    now, took, saved, save = time.monotonic, [0.0], [], RunFolder.save_checkpoint
+    monkeypatch.setattr("legoswarm.learn.loop.time.monotonic", lambda: now() + took[0])
+
+    def slow(folder, state):
+        save(folder, state)
+        took[0] += 100.0
+        saved.append(int(np.max(state.iteration)))
+
+    monkeypatch.setattr(RunFolder, "save_checkpoint", slow)
+    longer = dataclasses.replace(quick, train=dataclasses.replace(quick.train, steps=80), evaluations=4)
+    start_run(longer, tmp_path / "run", quiet=True, checkpoint_seconds=seconds)
+    assert saved == kept
+
+
 def test_crashes_one_after_the_other(quick, crash_at, tmp_path):
     """A run that never gets further than a few writes at a time."""
     whole, run = tmp_path / "whole" / "run", tmp_path / "run"

@@ -263,13 +263,14 @@ class _Run:
         """Write a row of metrics and, if it is time, a checkpoint.
 
         A resumed run drops rows beyond its checkpoint but cannot write those before it: rows come first. Large replays
-        take long to write, but never more than a small share of the time.
+        take long to write, but never more than a small share of the time, unless one is wanted after every row.
         """
         self.folder.append_metrics(row)
         self.state, self.done = after, boundary
         passed, last = time.monotonic() - self.saved, boundary == self.config.train.iterations or not self.healthy.any()
         due = "eval" in row or passed >= self.checkpoint_seconds
-        if agreed(last or (due and passed >= REST * self.saving)):
+        rested = passed >= REST * self.saving or not self.checkpoint_seconds
+        if agreed(last or (due and rested)):
             started = time.monotonic()
             self.folder.save_checkpoint(after)
             self.saved = time.monotonic()
