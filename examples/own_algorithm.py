@@ -49,7 +49,7 @@ class Reinforce:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def check(self, policy: Policy) -> None:
+    def check(self, policy: Policy, task: Task) -> None:
         """Refuse nothing: every actor will do."""
 
     def init(self, policies: Policies, task: Task, iterations: int, *, key: PRNGKeyArray) -> dict[str, Learner]:

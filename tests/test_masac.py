@@ -86,6 +86,10 @@ class TestOptions:
         with pytest.raises(ValueError, match="masac needs a policy with the critic none and a squash"):
             legoswarm.configure("spread", algorithm="masac", **options)
 
+    def test_a_limit_on_costs_that_nobody_counts_is_refused(self):
+        with pytest.raises(ValueError, match="the task spread counts no costs"):
+            legoswarm.configure("spread", cost_limit=0.1)
+
     def test_every_option_is_read_and_every_role_told_of(self):
         """By the whole program of a task with two roles, traced; what it learns with keeps its shapes."""
         read = set()
@@ -98,8 +102,11 @@ class TestOptions:
 
         names = ("actor_loss", "critic_loss", "entropy", "gradient", "learning_rate", "return", "temperature")
         costs = ("cost", "cost_weight")
-        for task, roles, told in (CHASE, ("pursuer", "evader"), names), (Toll(), ("agent",), (*names, *costs)):
-            config = TrainConfig(task, TINY, Recorder(envs=4, samples=8, cost_limit=0.1), steps=40)
+        for limit, task, roles, told in (
+            (0.0, CHASE, ("pursuer", "evader"), names),
+            (0.1, Toll(), ("agent",), (*names, *costs)),
+        ):
+            config = TrainConfig(task, TINY, Recorder(envs=4, samples=8, cost_limit=limit), steps=40)
             read.clear()  # the checks at construction do not count
             program = make_train(config)
             start = jax.eval_shape(program.init, jax.random.key(0))

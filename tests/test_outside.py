@@ -208,6 +208,9 @@ class Faulty(Yard):
     def reward(self, state):
         return super().reward(state)[:1] if self.fault == "reward" else super().reward(state)
 
+    def cost(self, state):
+        return jnp.zeros(3 if self.fault == "cost" else 2)
+
     def step(self, state, action):
         after = super().step(state, action)
         return dataclasses.replace(after, time=state.time) if self.fault == "time" else after
@@ -227,6 +230,7 @@ class Faulty(Yard):
     ("fault", "words"),
     [
         ("reward", r"faulty\.reward must be numbers of shape \[2\], not float32\[1\]"),
+        ("cost", r"faulty\.cost must be numbers of shape \[2\], not float32\[3\]"),
         ("time", r"faulty\.step must count `time` up by 1"),
         ("terminated", r"faulty\.terminated must be true or false of shape \[\], not bool\[2\]"),
         ("figures", r"faulty\.figures failed: KeyError: 'score'"),

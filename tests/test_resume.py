@@ -622,7 +622,7 @@ class Walk:
     rollout: int = option(5, "steps between updates")
     stride: float = option(0.1, "deviation of the noise")
 
-    def check(self, policy):
+    def check(self, policy, task):
         assert policy.critic == "none"
 
     def init(self, policies, task, iterations, *, key):

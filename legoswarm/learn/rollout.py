@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.networks.team import Actors, decide, world_actions
 from legoswarm.scene import Scene
-from legoswarm.tasks.task import State, Task
+from legoswarm.tasks.task import State, Task, cost_of
 
 
 class Transition(eqx.Module):
@@ -29,12 +29,6 @@ class Transition(eqx.Module):
     terminated: Bool[Array, "*batch"]
     truncated: Bool[Array, "*batch"]
     cost: Float[Array, "*batch agents"] | None = None  # what a constraint limits, where the task counts it
-
-
-def cost_of(task: Task, state: State) -> Float[Array, " agents"] | None:
-    """Return each agent's cost of having reached `state`, where the task counts costs beside rewards."""
-    count = getattr(task, "cost", None)
-    return None if count is None else count(state)
 
 
 def reset_worlds(task: Task, key: PRNGKeyArray, worlds: int, steps: int) -> State:

@@ -43,7 +43,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         algorithm = self.algorithm or tuned_algorithm(own_algorithm(self.policy), self.policy)
         object.__setattr__(self, "algorithm", algorithm)
-        algorithm.check(self.policy)
+        algorithm.check(self.policy, self.task)
         check_slots(self.task.layout.slots)
         envs, rollout = algorithm.envs, algorithm.rollout
         if not self.batch <= self.steps < 2**31 * self.batch:

@@ -13,7 +13,7 @@ from legoswarm.layout import Layout
 from legoswarm.limits import Limit
 from legoswarm.scene import Scene
 from legoswarm.tasks.adapters.outside import OutsideTask
-from legoswarm.tasks.task import State, Task
+from legoswarm.tasks.task import State, Task, cost_of
 
 
 def check_task(task: Task) -> None:
@@ -32,6 +32,10 @@ def check_task(task: Task) -> None:
     if int(after.time) != int(state.time) + 1:
         raise ValueError(f"{task.name}.step must count `time` up by 1, not from {state.time} to {after.time}")
     _check_array(task, "reward", _call(task, "reward", lambda: jax.jit(task.reward)(after)), (agents,), "f")
+    if hasattr(task, "cost"):
+        _check_array(
+            task, "cost", _call(task, "cost", lambda: jax.jit(lambda s: cost_of(task, s))(after)), (agents,), "f"
+        )
     _check_array(task, "terminated", _call(task, "terminated", lambda: jax.jit(task.terminated)(after)), (), "b")
     scene = _call(task, "scene", lambda: jax.jit(task.scene)(after))
     if not isinstance(scene, Scene) or scene.layout != layout:

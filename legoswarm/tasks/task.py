@@ -85,6 +85,12 @@ class Task(Protocol):
         ...
 
 
+def cost_of(task: Task, state: State) -> Float[AnyArray, " agents"] | None:
+    """Return each agent's cost of having reached `state`, where the task counts costs beside rewards."""
+    count = getattr(task, "cost", None)
+    return None if count is None else count(state)
+
+
 def sensing_option() -> Any:
     """Return the option of a task for the radius within which agents see."""
     return option(0.0, "radius within which agents see others; 0: they see everything", low=0)

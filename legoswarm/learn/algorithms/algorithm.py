@@ -45,8 +45,8 @@ class Algorithm(Protocol):
         """Count the steps that it collects between two updates."""
         ...
 
-    def check(self, policy: Policy) -> None:
-        """Refuse a policy that it cannot train."""
+    def check(self, policy: Policy, task: Task) -> None:
+        """Refuse a policy or a task that it cannot train."""
         ...
 
     def init(self, policies: Policies, task: Task, iterations: int, *, key: PRNGKeyArray) -> Any:

@@ -65,8 +65,9 @@ class Mappo:
         """Count the gradient steps after each rollout."""
         return self.epochs * self.minibatches
 
-    def check(self, policy: Policy) -> None:
+    def check(self, policy: Policy, task: Task) -> None:
         """Refuse a policy without a critic."""
+        del task
         if policy.critic == "none":
             raise ValueError(f"{self.name} needs a critic: {policy.name} has the critic none")
 

@@ -75,8 +75,12 @@ class Masac:
                 f"a capacity of {self.capacity} transitions must hold a rollout, the warmup and the patience"
             )
 
-    def check(self, policy: Policy) -> None:
-        """Refuse a policy with a critic, which would learn nothing, or without a bound on its actions."""
+    def check(self, policy: Policy, task: Task) -> None:
+        """Refuse a policy with a critic or without a bound on its actions, and a limit on costs that nobody counts."""
+        if self.cost_limit and not hasattr(task, "cost"):
+            raise ValueError(
+                f"the task {task.name} counts no costs: there is nothing that a cost limit could hold down"
+            )
         if policy.critic != "none" or not policy.squash > 0:
             raise ValueError(f"{self.name} needs a policy with the critic none and a squash, the bound of its actions")
 
@@ -90,7 +94,7 @@ class Masac:
             pair = [PairCritic(config, task.layout, acts=True, nearest=near, key=k) for k in keys]
             pair = orthogonalise(pair, key=key_weights)
             critics, log_weight = Critics(jax.tree.map(lambda *both: jnp.stack(both), *pair), None), None
-            if self.cost_limit and hasattr(task, "cost"):
+            if self.cost_limit:
                 own = PairCritic(config, task.layout, acts=True, nearest=near, key=jax.random.fold_in(key_role, 0))
                 critics = Critics(critics.reward, jax.tree.map(lambda x: x[None], own))
                 log_weight = jnp.log(jnp.array(self.multiplier))
