@@ -432,7 +432,8 @@ class TestTraining:
 @pytest.fixture(scope="module")
 def toll():
     """A program that trains with a limit on costs, and one that evaluates."""
-    program = make_train(TrainConfig(Toll(), TINY, dataclasses.replace(SMALL, cost_limit=0.05), steps=16 * 500))
+    limited = dataclasses.replace(SMALL, cost_limit=0.05, cost_start=0.2)  # from the hundredth step on
+    program = make_train(TrainConfig(Toll(), TINY, limited, steps=16 * 500))
     start = jax.jit(program.init, compiler_options=FAST)(jax.random.key(0))
     figures = compiled(lambda state: program.evaluate(state, jax.random.key(1), 200), start)
     return start, compiled(program.advance, start, jnp.array(1)), figures
@@ -455,7 +456,10 @@ class TestCosts:
 
     def test_they_weigh_more_while_they_are_above_the_limit_and_less_below(self, toll):
         start, advance, _ = toll
-        state, metrics = advance(start, jnp.array(60))
+        before, metrics = advance(start, jnp.array(95))
+        assert float(metrics["agent/cost_weight"]) == 0.0
+        assert float(before.learners.roles["agent"].learned.log_weight) == pytest.approx(math.log(SMALL.multiplier))
+        state, metrics = advance(before, jnp.array(60))
         assert float(metrics["agent/cost"]) > 0.05
         assert float(state.learners.roles["agent"].learned.log_weight) > math.log(SMALL.multiplier) + 0.1
         high = eqx.tree_at(lambda s: s.learners.roles["agent"].learned.log_weight, state, jnp.log(jnp.array(50.0)))
@@ -469,7 +473,6 @@ class TestCosts:
         free = make_train(TrainConfig(Toll(), TINY, SMALL, steps=16 * 500))
         begun = jax.jit(free.init, compiler_options=FAST)(jax.random.key(0))
         unbounded = figures_of(free, compiled(free.advance, begun, jnp.array(1))(begun, jnp.array(500))[0])
-        print(bounded, unbounded)
         assert float(unbounded["cost"]) > 0.5
         assert float(bounded["cost"]) < 0.2
 

@@ -139,9 +139,13 @@ def _share_left(count: Array, total: Count) -> Array:
 
 def learning_rate(config: Any, iterations: Count, state: optax.OptState) -> Float[Array, ""]:
     """Return the rate of the next gradient step of an optimiser in such a state."""
+    return config.lr * (share_left(config, iterations, state) if config.anneal else jnp.ones(()))
+
+
+def share_left(config: Any, iterations: Count, state: optax.OptState) -> Float[Array, ""]:
+    """Return which share of a training is still to come after an optimiser's steps."""
     count = optax.tree_utils.tree_get_all_with_path(state, "count")[0][1]
-    share = _share_left(count, iterations * config.updates) if config.anneal else jnp.ones(())
-    return config.lr * share
+    return _share_left(count, iterations * config.updates)
 
 
 def new_learner(policy: RolePolicy, optimizer: optax.GradientTransformation, members: int) -> Learner:

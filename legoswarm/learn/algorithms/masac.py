@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from legoswarm.configs import check_fields, option
 from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Count
-from legoswarm.learn.algorithms.mappo import learning_rate, make_optimizer
+from legoswarm.learn.algorithms.mappo import learning_rate, make_optimizer, share_left
 from legoswarm.learn.replay import Experience, Replay
 from legoswarm.learn.rollout import Transition, draw
 from legoswarm.learn.scales import ValueNorm, masked_mean
@@ -60,6 +60,9 @@ class Masac:
     temperature: float = option(0.01, "initial temperature", above=0)
     cost_limit: float = option(
         0.0, "mean cost of a step to stay below, where the task counts costs; 0: costs are not looked at", low=0
+    )
+    cost_start: float = option(
+        0.5, "share of the training after which costs are held below their limit", low=0, high=1, traced=True
     )
     multiplier: float = option(0.1, "initial weight of costs, which grows while they are above the limit", above=0)
     multiplier_most: float = option(10.0, "largest weight of costs", above=0)
@@ -156,6 +159,7 @@ class Masac:
         """
         learner, actors = roles[role], {name: one.learned.actor for name, one in roles.items()}
         key_next, key_now = jax.random.split(key)
+        limits = (share_left(self, iterations, learner.optimizer) <= 1 - self.cost_start).astype(jnp.float32)
         (target, cost_target), there = self.target(learner, actors, batch, role, key=key_next), batch.exists(role)
 
         def losses(learned: Learned) -> tuple[Array, dict[str, Array]]:
@@ -172,8 +176,8 @@ class Masac:
             duals = learned.log_temperature * stop_gradient(entropy - enough)
             if learned.critics.cost is not None and learned.log_weight is not None:
                 wrong = values(learned.critics.cost, batch.scene, batch.action, role)[0] - cost_target
-                weight = jnp.exp(learned.log_weight)
-                duals -= learned.log_weight * jnp.clip(paid / self.cost_limit - 1, -1.0, 1.0)
+                weight = limits * jnp.exp(learned.log_weight)
+                duals -= limits * learned.log_weight * jnp.clip(paid / self.cost_limit - 1, -1.0, 1.0)
                 critic += masked_mean(wrong * wrong, there)
                 actor += stop_gradient(weight) * masked_mean(cost, there)
                 info |= {"cost": jnp.asarray(paid, weight.dtype), "cost_weight": weight}
