@@ -47,8 +47,9 @@ SOURCES = {  # the file of each row; {} is the column
         "MAPPO-MASAC (critics of joint actions)": "algorithms/mappo-masac",
     },
     "algorithms-sizes": {
-        "LEGO-MASAC (critics of joint actions), joint encoder": JOINT,
-        "LEGO-MAPPO (pair critic)": "beyond/large-teams",
+        "LEGO-MASAC, joint encoder (critics of joint actions), trained with two to eight": JOINT.replace("4", "mixed"),
+        "LEGO-MASAC, joint encoder (critics of joint actions), trained with four": JOINT,
+        "LEGO-MAPPO (pair critic), trained with four": "beyond/large-teams",
     },
     "ood": {
         "LEGO-MAPPO (pair critic)": "ood/lego",

@@ -15,6 +15,8 @@ FIGURE = "return_2c"
 JOINT = " (critics of joint actions)"
 PAIRS, OWN, PAPERS, PUBLISHED = " (pair critic)", " (own critic)", " (paper's critic)", " (as published)"
 EACH, SCRATCH, FOUR, LATER = ", trained for each size", ", from scratch", ", trained with four", ", curriculum"
+ANY = ", trained with two to eight"
+MASAC = "LEGO-MASAC, joint encoder" + JOINT
 
 
 ABOUT = {
@@ -87,7 +89,7 @@ def _rows(study: str, labels: Mapping[str, str], printed: Mapping[str, Mapping[A
 BASELINES = ("segnn", "mappo-gnn", "mappo-local", "pic", "mappo")
 TABLES = {
     "generalization": Table("trained with four agents", (2, 3, 4, 5, 6), [
-        Row("LEGO-MASAC, joint encoder" + JOINT, "algorithms", "lego with masac, joint encoder, trained with 4"),
+        Row(MASAC, "algorithms", "lego with masac, joint encoder, trained with 4"),
         *_rows("generalization", {"lego": PAIRS}),
         *_rows("beyond", {"lego, paper's critic, trained with 4": PAPERS}),
         Row("LEGO-MAPPO" + PUBLISHED, "beyond", "lego, paper's critic, rest global, no leash",
@@ -107,9 +109,10 @@ TABLES = {
         *_rows("spread-{}", {"mappo": OWN}),
         *_rows("algorithms", {"mappo with masac": JOINT}),
     ], intervals=True),
-    "algorithms-sizes": Table("trained with four agents", (2, 3, 4, 5, 6, 7, 8, 16, 32), [
-        *_rows("algorithms", {"lego with masac, joint encoder, trained with 4": JOINT + ", joint encoder"}),
-        *_rows("beyond", {"lego, trained with 4": PAIRS}),
+    "algorithms-sizes": Table("one policy for every size", (2, 3, 4, 5, 6, 7, 8, 16, 32), [
+        Row(MASAC + ANY, "algorithms", "lego with masac, joint encoder, 2 to 8 agents mixed"),
+        Row(MASAC + FOUR, "algorithms", "lego with masac, joint encoder, trained with 4"),
+        *_rows("beyond", {"lego, trained with 4": PAIRS + FOUR}),
     ], head="{}"),
     "ood": Table("trained with agents starting on the left", ("left", "right", "uniform"),
         _rows("ood", {"lego": PAIRS, "segnn": OWN, "mappo-local": OWN, "mappo": OWN}, paper.OOD), "start", "{}",
@@ -120,7 +123,7 @@ TABLES = {
     "curriculum": Table("larger teams", (6, 7, 8), [
         *_rows("curriculum", {"lego": PAIRS + SCRATCH, "lego-scl": PAIRS + FOUR, "lego-curr": PAIRS + LATER},
                paper.CURRICULUM),
-        *_rows("beyond", {"lego, 2 to 8 agents mixed": PAIRS + ", trained with two to eight"}),
+        *_rows("beyond", {"lego, 2 to 8 agents mixed": PAIRS + ANY}),
         *_rows("curriculum", {"segnn-scl": OWN + FOUR, "segnn-curr": OWN + LATER, "mappo": OWN + SCRATCH},
                paper.CURRICULUM),
     ]),
