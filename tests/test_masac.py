@@ -73,6 +73,7 @@ class TestOptions:
             {"capacity": 100},
             {"warmup": 2000},
             {"patience": 2000},
+            {"multiplier": 20.0},
         ],
         ids=str,
     )

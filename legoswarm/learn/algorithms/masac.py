@@ -77,6 +77,8 @@ class Masac:
             raise ValueError(
                 f"a capacity of {self.capacity} transitions must hold a rollout, the warmup and the patience"
             )
+        if self.multiplier > self.multiplier_most:
+            raise ValueError(f"multiplier must be at most multiplier_most, {self.multiplier_most}")
 
     def check(self, policy: Policy, task: Task) -> None:
         """Refuse a policy with a critic or without a bound on its actions, and a limit on costs that nobody counts."""
