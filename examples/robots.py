@@ -14,17 +14,23 @@ from legoswarm.deploy.runtime import load_runtime
 
 UNIT = 2.0  # metres in a unit of the task, whose arena reaches from -1 to 1
 STRETCH = 5.0  # seconds that a second of the task takes, so that the robots are fast enough
-TOP_SPEED, LAG = 0.6, 0.2  # of the robots: m/s, and the seconds that they need to follow a command
+TOP_SPEED = 0.6  # of the robots, m/s
+LAG = 0.2  # seconds that they need to follow a command
 policy = load_runtime("zoo:spread")
 
 
 def command(positions, velocities, places):
-    """Return the velocity that each robot should have, m/s: what the task's physics make of the policy's forces."""
+    """Return the velocity that each robot should have, m/s: what the task's physics make of the policy's forces.
+
+    What is faster than the robots can be is cut to their top speed.
+    """
     roles = ["agent"] * len(positions) + ["landmark"] * len(places)
     there = np.concatenate([positions, places]) / UNIT
     moving = np.concatenate([velocities, np.zeros_like(places)]) * STRETCH / UNIT
     force = policy.act(there, moving, roles)
-    return (0.75 * moving[: len(positions)] + 0.1 * 5 * force) * UNIT / STRETCH
+    velocity = (0.75 * moving[: len(positions)] + 0.1 * 5 * force) * UNIT / STRETCH
+    speed = np.linalg.norm(velocity, axis=1, keepdims=True)
+    return velocity * np.minimum(1, TOP_SPEED / np.maximum(speed, 1e-9))
 
 
 def simulate(seconds=25, breaks_at=2.0):
@@ -38,7 +44,6 @@ def simulate(seconds=25, breaks_at=2.0):
         if tick % 10 == 0:
             wish[works] = command(positions[works], velocities[works], places)
         velocities += (wish - velocities) * 0.05 / LAG
-        velocities *= np.minimum(1, TOP_SPEED / np.maximum(np.linalg.norm(velocities, axis=1), 1e-9))[:, None]
         positions = positions + 0.05 * velocities
         paths.append(positions)
     return np.array(paths), places, 0

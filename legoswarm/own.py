@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,10 +44,11 @@ def imported() -> list[str]:
 
 
 def command(*words: object) -> str:
-    """Return a command line that knows what this process knows, such as `python my_task.py eval RUN`."""
+    """Return a command line that works as this process was started, such as `.venv/bin/legoswarm eval RUN`."""
     script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     own = script.endswith(".py") and Path(script).name != "__main__.py" and "site-packages" not in script
-    start = ["python", script] if own else ["legoswarm"]
+    called = sys.argv[0] if Path(sys.argv[0]).name == "legoswarm" and not shutil.which("legoswarm") else "legoswarm"
+    start = ["python", script] if own else [called]
     return shlex.join([*start, *map(str, words), *_options()])
 
 

@@ -109,7 +109,7 @@ def _overview(argv: Sequence[str]) -> NoReturn:
     version = "from source"
     with contextlib.suppress(metadata.PackageNotFoundError):
         version = metadata.version("legoswarm")
-    parser = Parser(prog="legoswarm", description="Equivariant swarm policies for any team size (LEGO-MAPPO).")
+    parser = Parser(prog="legoswarm", description="Equivariant swarm policies for any team size (LEGO).")
     parser.add_argument("--version", action="version", version=f"legoswarm {version}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, (_, about) in COMMANDS.items():

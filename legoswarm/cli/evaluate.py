@@ -10,14 +10,15 @@ from typing import Any, ClassVar
 
 from legoswarm.cli.made import how_to_open, say_made
 from legoswarm.cli.options import REQUIRED, Group, argument, of, random_seed
+from legoswarm.own import command as own_command
 from legoswarm.studies.cluster import CPUS, ENGINES
 
-NEXT = """\
-What to try next:
-  legoswarm watch                                    the policy that comes with the package, in your browser
-  legoswarm eval zoo:spread --agents 2 4 8           how good it is, with teams that it never saw
-  legoswarm train spread --agents 4 --out runs/a     train one like it: minutes on a GPU, much longer on a CPU
-  legoswarm fly --dry-run                            three simulated drones, of which one fails"""
+NEXT = {
+    "watch": "the policy that comes with the package, in your browser",
+    "eval zoo:spread --agents 2 4 8": "how good it is, also with teams that it never saw",
+    "train spread --agents 4 --out runs/a": "train one like it: minutes on a GPU, hours on a CPU",
+    "fly --dry-run": "three simulated drones, of which one fails",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,11 @@ class Demo:
 
         demo(self.out, command_line)
         page = write_page([self.out], self.out / "swarm.html")
-        print(f"{page} runs the policy: add agents, drag them, turn the world.\n{how_to_open(page)}\n\n{NEXT}")
+        print(
+            f"{page} runs the policy: add agents, drag them, turn the world.\n{how_to_open(page)}\n\nWhat to try next:"
+        )
+        lines = {own_command(*words.split()): text for words, text in NEXT.items()}
+        print("\n".join(f"  {line.ljust(max(map(len, lines)))}  {text}" for line, text in lines.items()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -252,14 +252,15 @@ def findings(results: Results) -> str:
     def critics() -> str:
         said = against(results, "trained", "SEGNN" + OWN, LEGO + PAPERS)
         three, four = ([mean(results, "trained", row, n) for row in ("SEGNN" + OWN, LEGO + PAPERS)] for n in (3, 4))
-        return f"{said[:-1]}: {three[0]} against {three[1]} with three, {four[0]} against {four[1]} with four."
+        both = f"{three[0]} against {three[1]} where both trained with three, {four[0]} against {four[1]} with four"
+        return f"{said[:-1]}: {both}."
 
     def algorithms() -> str:
         rows = (LEGO + PAIRS, "LEGO-MASAC" + JOINT, "MAPPO" + OWN, "MAPPO-MASAC" + JOINT)
         lego, better, mlp, other = (mean(results, "algorithms", row, 3) for row in rows)
         return (
-            f"With MASAC instead of MAPPO, at three agents, LEGO goes from {lego} to {better} and MAPPO's MLP from"
-            f" {mlp} to {other}."
+            f"With MASAC instead of MAPPO, trained with three agents, LEGO goes from {lego} to {better} and MAPPO's MLP"
+            f" from {mlp} to {other}."
         )
 
     lines = []
