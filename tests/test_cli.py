@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import legoswarm
+from legoswarm import own
 from legoswarm.cli import main
 from legoswarm.cli.options import REQUIRED, Group, argument, number, of, parse, whole
 from legoswarm.configs import field_kinds, from_json, named, option, to_json
@@ -668,8 +669,24 @@ def test_demo(cli, tmp_path, monkeypatch):
     for name in ("spread-3.gif", "spread-5.gif", "swarm.html"):
         assert f"{Path('demo') / name} " in out
         assert (tmp_path / "demo" / name).stat().st_size > 10_000
-    for line in re.findall(r"^  legoswarm (.*?)(?:  |$)", out, re.MULTILINE):  # what to try next: commands that exist
+    lines = re.findall(r"^  legoswarm (.*?)(?:  |$)", out, re.MULTILINE)  # what to try next: commands that exist
+    assert len(lines) == 4
+    for line in lines:
         assert cli(f"{line.split()[0]} --help")[0] == 0
+    monkeypatch.setattr(demo, "evaluate_policy", lambda *args, **how: [])
+    monkeypatch.setattr(demo, "watch", lambda run, path, **how: path)
+    again = cli("demo")[1]
+    assert "demo holds a trained policy, which is used; remove the folder to train anew" in again
+    assert "trained in" not in again
+
+
+def test_commands_to_try_work_as_they_are_typed(monkeypatch):
+    """By the path that the command was called by, where its folder is not on the shell's path."""
+    monkeypatch.setattr("sys.argv", [".venv/bin/legoswarm", "demo"])
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert own.command("eval", "a run") == ".venv/bin/legoswarm eval 'a run'"
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/legoswarm")
+    assert own.command("eval") == "legoswarm eval"
 
 
 @pytest.mark.slow

@@ -56,6 +56,8 @@ def test_code_beside_the_equations_is_that_of_the_package():
 def test_the_tutorials_robots_cover_their_places():
     example = runpy.run_path(str(ROOT / "examples/robots.py"))
     assert inspect.getsource(example["command"]) in (ROOT / "docs/start.md").read_text()
+    asked = example["command"](np.zeros((2, 2)), np.zeros((2, 2)), np.array([[1.5, 1.5], [-1.5, 1.0]]))
+    assert 0.1 < np.linalg.norm(asked, axis=1).max() <= example["TOP_SPEED"] + 1e-9
     paths, places, broken = example["simulate"]()
     working = np.delete(paths[-1], broken, axis=0)
     assert np.linalg.norm(places[:, None] - working, axis=-1).min(1).max() < 0.1
