@@ -195,8 +195,8 @@ SENSOR = (("nearest", 16), ("encoder", "joint"))  # and all hits of its LiDAR
 
 
 def at_size(agents: int, arena: str = "", nearest: int | None = None, **changes: Any) -> Measure:
-    """Evaluate one team size, with fewer episodes the more agents there are."""
-    label, few = {"arena": arena} if arena else {}, max(1, 800 // agents)
+    """Evaluate one team size, with fewer episodes the more agents there are, but six at least."""
+    label, few = {"arena": arena} if arena else {}, max(6, 6_400 // agents)
     return evaluated(agents=(agents,), at_most=few, nearest=nearest, changes=changes, label=label)
 
 
