@@ -3,7 +3,8 @@
     python tools/trials.py spread --agents 4 --steps 6e5 --encoder joint --lanes "" gamma=0.9 tau=0.02 --out a.json
 
 Words that are not named here are options of `legoswarm train`. Values of a lane are those that the compiled program
-takes as arguments. Trained policies are evaluated at several team sizes, on starts that no table has.
+takes as arguments. Trained policies are evaluated at several team sizes, on starts that no table has. With --save they
+are kept as a policy file whose seeds are the lanes, for `tools/league.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from legoswarm.configs import traced_fields
 from legoswarm.evaluate.policies import resized, rows_of
 from legoswarm.fast.caches import use_caches
 from legoswarm.files import write_json
+from legoswarm.learn.folder import RunConfig, RunFolder
+from legoswarm.learn.loop import write_policy
 from legoswarm.learn.programs import Programs
 from legoswarm.learn.train import configure, with_settings
 from legoswarm.provenance import provenance
@@ -40,6 +43,7 @@ def main() -> None:
     parser.add_argument("--sizes-to-try", type=int, nargs="+", default=[2, 4, 6, 8])
     parser.add_argument("--episodes", type=int, default=300)
     parser.add_argument("--curve", type=int, default=6, help="evaluations during training")
+    parser.add_argument("--save", type=Path, help="folder for the policies of all lanes")
     parser.add_argument("--out", type=Path, required=True)
     args, words = parser.parse_known_args()
     use_caches()
@@ -73,17 +77,22 @@ def main() -> None:
         sys.stderr.write(f"{args.out.stem} {curve[-1]['steps']:,} {curve[-1]['seconds']:.0f} s {mean.round(2)}\n")
     actors = config.algorithm.actors(state.learners)
     numbers = tuple(range(len(lanes)))
+    if args.save:
+        args.save.mkdir(parents=True, exist_ok=True)
+        figures = jax.device_get(programs.measure(state, STARTS))
+        write_policy(RunFolder(args.save), RunConfig(config, numbers), state, figures)
+    sized = hasattr(config.task, "agents")
     rows = [
         row
-        for task in resized(config.task, args.sizes_to_try)
+        for task in (resized(config.task, args.sizes_to_try) if sized else [config.task])
         for row in rows_of(task, actors, numbers, args.episodes, STARTS)
     ]
     kept = [{**row, "lane": args.lanes[row["seed"] // args.seeds]} for row in rows]
     result: dict[str, Any] = {"command": " ".join(sys.argv), "compile_seconds": compiled, "curve": curve, "rows": kept}
     write_json(args.out, {**result, **provenance()})
-    for size in args.sizes_to_try:
-        own = [row[config.task.primary] for row in rows if row["agents"] == size]
-        print(args.out.stem, size, [round(value, 2) for value in own], flush=True)
+    for size in args.sizes_to_try if sized else [None]:
+        own = [row[config.task.primary] for row in rows if row.get("agents") == size]
+        print(args.out.stem, size or "", [round(value, 2) for value in own], flush=True)
 
 
 if __name__ == "__main__":

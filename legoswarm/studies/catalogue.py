@@ -223,10 +223,10 @@ def navigation(scale: Scale) -> Iterable[Part]:
     Goals lie at most 3 away, so that trips are alike. The arenas of training have sides of 2 to 4: in the smallest one
     agents meet as often as in the dense arenas. One run, and a part for each kind of arena it is evaluated in.
     """
-    values = scale.beside("masac", updates=4, samples=256)
+    values = scale.beside("masac", updates=4, samples=256, cost_limit=5e-5, multiplier_most=3.0)
     options = (*SENSOR, ("leash", 0.0), ("gamma", 0.98), ("lr", 1e-3), ("tau", 0.01), *values)
     world = Navigation(agents=scale.size(8), side=4.0, sides=(2.0, 3.0, 4.0), travel=3.0)  # a leash would pull at goals
-    trained = Training(world, "lego", 1_200_000, options=options, algorithm="masac")
+    trained = Training(world, "lego", 2_000_000, options=options, algorithm="masac")
     sizes = scale.sizes(8, 32, 128, 512, 1024)
     arenas = {
         "free": [at_size(agents, "free", obstacles=0, side=0.0) for agents in sizes],
