@@ -8,26 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 from matplotlib.animation import PillowWriter
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
 
 from legoswarm.deploy.flightlog import Flight
-from legoswarm.deploy.safety import BODY
+from legoswarm.deploy.safety import BODY, Reason
 from legoswarm.files import FileError, beside
 from legoswarm.tasks.worlds.protocol import find_protocol
 
 TRAIL = 12  # frames
 LEGEND = 0.35  # inches
 STAR = {"marker": "*", "markersize": 7}
+GUARD = "#CC79A7"  # of Okabe and Ito's colours, one that no role has
+LIMITS = Reason.SPEED | Reason.ACCELERATION  # shorten a wish and leave its direction: they do not count as the guard's
 
 
 def draw_flights(flights: Sequence[Flight], path: Path, titles: Sequence[str]) -> None:
     """Draw a panel for each flight: where drones went during the run, from a hollow marker to a filled one.
 
-    A cross marks where a drone failed, a star where a pursuer caught an evader. Obstacles are drawn as they stand, with
-    the size that they had in training around them.
+    A cross marks where a drone failed, a star where a pursuer caught an evader, and a broad line where the guard led a
+    drone elsewhere than its policy wanted. Obstacles are drawn as they stand, with the size that they had in training
+    around them.
     """
     from legoswarm.show.draw import INK, add_legend, grid, save
 
@@ -41,7 +45,7 @@ def draw_flights(flights: Sequence[Flight], path: Path, titles: Sequence[str]) -
 
 
 def animate_flight(flight: Flight, path: Path) -> None:
-    """Write the run as a GIF, with a frame for each step of the policy."""
+    """Write the run as a GIF, with a frame for each step of the policy; a ring is around whom the guard leads."""
     from legoswarm.show.draw import COLOURS, INK, add_legend, grid
 
     run = flight.during("run")
@@ -50,12 +54,15 @@ def animate_flight(flight: Flight, path: Path) -> None:
         raise FileError("this flight has no run to animate: it ended before")
     figure, (axes,) = grid(1, 1, 5.0, 0.25, LEGEND)
     _draw_room(axes, flight)
-    add_legend(figure, _keys([flight])[: len(set(flight.about["roles"])) + 1], 0.5 * LEGEND / figure.get_figheight())
+    keys = _keys([flight])
+    add_legend(figure, [*keys[: len(set(flight.about["roles"])) + 1], keys[-1]], 0.5 * LEGEND / figure.get_figheight())
     words = axes.set_title("", fontsize=10, color=INK, pad=5)
     colours = [COLOURS[role] for role in flight.about["roles"]]
     bodies = [Circle((0, 0), BODY, color=colour, zorder=4) for colour in colours]
-    for body in bodies:
+    rings = [Circle((0, 0), 1.8 * BODY, fill=False, edgecolor=GUARD, linewidth=3, zorder=4) for _ in colours]
+    for body in (*bodies, *rings):
         axes.add_patch(body)
+    guarded = _guarded(flight)
     trails = [axes.plot([], [], color=colour, alpha=0.5, linewidth=2, zorder=3)[0] for colour in colours]
     failures = {event["drone"]: event["t"] for event in flight.events if "failure" in event}
     begun, period = float(time[0]), 0.1 * flight.about["chase"]["stretch"]
@@ -67,6 +74,8 @@ def animate_flight(flight: Flight, path: Path) -> None:
             for number, at in enumerate(frames):
                 for drone, (name, body) in enumerate(zip(flight.about["names"], bodies, strict=True)):
                     body.set_center(places[at, drone])
+                    rings[drone].set_center(places[at, drone])
+                    rings[drone].set_visible(guarded[frames[max(number - 1, 0)] : at + 1, drone].any())
                     trail = places[frames[max(number - TRAIL, 0)] : at + 1, drone]
                     trails[drone].set_data(*trail.T)
                     if time[at] >= failures.get(name, math.inf):
@@ -103,8 +112,11 @@ def _draw_paths(axes: Axes, flight: Flight) -> None:
 
     run = flight.during("run")
     time, places = flight.time[run], flight.position[run][..., :2]
+    guarded = _guarded(flight)
     for drone, role in enumerate(flight.about["roles"]):
         colour, path = COLOURS[role], places[:, drone]
+        led = np.where(guarded[:, drone, None], path, np.nan)
+        axes.plot(*led.T, color=GUARD, linewidth=5, alpha=0.55, solid_capstyle="butt", zorder=2.5)
         axes.plot(*path.T, color=colour, linewidth=1.4, alpha=0.8, zorder=3)
         ends: Any = {"linestyle": "", "marker": "o", "markersize": 6, "markeredgecolor": colour, "zorder": 4}
         axes.plot(*path[0], markerfacecolor="white", markeredgewidth=1.4, **ends)
@@ -116,6 +128,11 @@ def _draw_paths(axes: Axes, flight: Flight) -> None:
             axes.plot(*places[at, flight.about["names"].index(name)], **{**CROSS, **mark}, zorder=5)
 
 
+def _guarded(flight: Flight) -> Bool[np.ndarray, "ticks drones"]:
+    """Return when, during the run, the guard led each drone elsewhere than its policy wanted."""
+    return np.asarray(flight.reasons[flight.during("run")] & ~int(LIMITS)) != 0
+
+
 def _keys(flights: Sequence[Flight]) -> list[Line2D]:
     from legoswarm.show.draw import COLOURS, CROSS, INK
 
@@ -125,5 +142,7 @@ def _keys(flights: Sequence[Flight]) -> list[Line2D]:
     look: Any = {"linestyle": "", "markersize": 6}
     keys = [Line2D([], [], marker="o", color=COLOURS[role], label=role, **look) for role in [*roles, "obstacle"]]
     keys.append(Line2D([], [], marker="o", color=INK, markerfacecolor="white", label="start", **look))
-    marks = {"failure": {}, "capture": STAR}
-    return keys + [Line2D([], [], label=label, **{**CROSS, **mark}) for label, mark in marks.items()]
+    found = {kind for flight in flights for event in flight.events for kind in event}
+    marks = {kind: mark for kind, mark in {"failure": {}, "capture": STAR}.items() if kind in found}
+    keys += [Line2D([], [], label=label, **{**CROSS, **mark}) for label, mark in marks.items()]
+    return [*keys, Line2D([], [], marker="s", color=GUARD, alpha=0.55, label="led by the guard", **look)]
