@@ -10,7 +10,7 @@ import pytest
 from scenes import SPREAD, TAG, random_scene, stack
 
 from legoswarm.fast import kernels
-from legoswarm.fast.attention import MANY, SAMPLES, attention, plain_attention
+from legoswarm.fast.attention import MANY, MOST, attention, plain_attention
 from legoswarm.fast.backend import over_seeds
 from legoswarm.fast.gather import gather, plain_gather
 from legoswarm.fast.normalise import ROWS, normalise, plain_normalise
@@ -103,9 +103,9 @@ def check_attention(inputs, depth, dtype=jnp.float32):
 
 
 @each_dtype
-@pytest.mark.parametrize("entities", [1, 3, 6])
+@pytest.mark.parametrize("entities", [1, 3, 6, MOST - 7])
 def test_the_kernels_equal_plain_attention(entities, dtype, monkeypatch):
-    """21 samples do not fill the programs of 16."""
+    """21 samples do not fill the last program, and 25 entities not a tile."""
     monkeypatch.setenv(VARIABLE, "kernels=interpret")
     check_attention(random_set((3, 7), entities, dtype), 2, dtype)
 
@@ -176,11 +176,11 @@ def test_vmaps_fold_into_the_rows_of_one_kernel(monkeypatch):
     every = jax.vmap(jax.vmap(jax.vmap(jax.value_and_grad(layers))))
     whole = list(equations(jax.make_jaxpr(every)(qkv, mask).jaxpr))
     calls = [each for each in whole if each.primitive.name == "pallas_call"]
-    assert (SAMPLES, ROWS) == (16, 64)
-    # 24 samples, 72 rows; attention and normalisation, forward and backward, twice
-    assert [each.params["grid_mapping"].grid for each in calls] == [(2,)] * 8
-    assert sum(each.outvars[0].aval.shape == (32, 3, WIDTH) for each in calls) == 2
-    assert sum(each.outvars[0].aval.shape == (32, 3, 3 * WIDTH) for each in calls) == 2
+    assert ROWS == 64
+    # 24 samples, four in a tile, and 72 rows; attention and normalisation, forward and backward, twice
+    assert sorted(each.params["grid_mapping"].grid for each in calls) == [(2,)] * 4 + [(6,)] * 4
+    assert sum(each.outvars[0].aval.shape == (24, 3, WIDTH) for each in calls) == 2
+    assert sum(each.outvars[0].aval.shape == (24, 3, 3 * WIDTH) for each in calls) == 2
     assert sum(each.outvars[0].aval.shape == (128, WIDTH) for each in calls) == 4
     # Uses of the same shape share what was traced: JAX lowers, and XLA compiles, four kernels and not eight.
     assert len({id(each.params["jaxpr"]) for each in whole if each.params.get("name") == "_run"}) == 4
@@ -193,7 +193,7 @@ def test_kernels_are_for_shapes_that_they_fit(monkeypatch):
     """Few entities and powers of two; whatever else there is goes the plain way."""
     monkeypatch.setenv(VARIABLE, "kernels=interpret")
     monkeypatch.setattr(kernels, "_run", None)
-    for entities, width in ((9, 32), (0, 32), (3, 24), (3, 512)):
+    for entities, width in ((MOST + 1, 32), (0, 32), (3, 16), (3, 24), (3, 512)):
         shapes = jax.ShapeDtypeStruct((entities, 3 * width), jnp.float32), jax.ShapeDtypeStruct((entities,), bool)
         assert jax.eval_shape(lambda qkv, mask: attention(qkv, mask, HEADS), *shapes).shape == (entities, width)
     for width in (8, 24, 512):

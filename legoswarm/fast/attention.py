@@ -1,26 +1,28 @@
 """Attention among a handful of entities: one GPU kernel forward and one backward.
 
 In plain array operations attention is a dozen passes over memory with transposes between them, because the scores of
-three entities are far too small for matrix products. Here each program holds some samples in registers: nothing but the
-input, the output and their gradients touches the GPU's memory. Sums are float32 whatever the arrays are. The plain
+three entities are far too small for matrix products. Here the entities of several samples stand below each other in one
+tile of 16 or 32 rows, so that tensor cores can multiply it, and the scores between samples are thrown away. Nothing but
+the input, the output and their gradients touches the GPU's memory. Sums are float32 whatever the arrays are. The plain
 function is the reference, and what runs wherever the kernels cannot; among many entities it goes block by block.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from legoswarm.fast.kernels import kernel_mode, over_samples, power_of_two
+from legoswarm.fast.kernels import dot, kernel_mode, next_power, over_samples, power_of_two
 from legoswarm.fast.normalise import exact
 from legoswarm.fast.switches import switch
 
-MOST = 8  # entities; the kernels are written out for each pair of them
-SAMPLES = 16  # of one program
+MOST = 32  # entities
+LEAST = 16  # rows, columns and summands of a product of matrices
+WARPS = 2
 MANY = 16  # entities from which on matrix products pay, and scores of all pairs at once do not fit
 BLOCK = 64  # queries at a time
 
@@ -61,74 +63,98 @@ def _blockwise(q: Array, k: Array, v: Array, mask: Array) -> Float[Array, "n hea
 
 def _fits(shape: tuple[int, ...], heads: int) -> bool:
     width = shape[1] // 3
-    return 0 < shape[0] <= MOST and power_of_two(width) and power_of_two(width // heads) and width <= 256
+    return 0 < shape[0] <= MOST and power_of_two(width) and power_of_two(heads) and LEAST * heads <= width <= 256
+
+
+def _samples(entities: int) -> int:
+    """Return how many samples a program takes: those that fit into its tile."""
+    return max(LEAST // next_power(entities), 1)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _fused(heads: int, qkv: Array, mask: Array) -> Array:
-    return over_samples((_attention_kernel, heads, mask.shape[-1]), 2, SAMPLES, qkv.shape[-1] // 3, qkv, mask)
+    entities, triple = qkv.shape[-2:]
+    return over_samples((_attention_kernel, heads), 2, _samples(entities), triple // 3, qkv, mask, warps=WARPS)
 
 
 def _backward(heads: int, saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     qkv, mask = saved
-    kernel = (_attention_slope_kernel, heads, mask.shape[-1])
-    return over_samples(kernel, 2, SAMPLES, qkv.shape[-1], qkv, mask, gradient), jnp.zeros_like(mask)
+    entities, triple = qkv.shape[-2:]
+    slope = over_samples(
+        (_attention_slope_kernel, heads), 2, _samples(entities), triple, qkv, mask, gradient, warps=WARPS
+    )
+    return slope, jnp.zeros_like(mask)
 
 
 _fused.defvjp(lambda heads, qkv, mask: (_fused(heads, qkv, mask), (qkv, mask)), _backward)
 
 
-class _Heads:
-    """The samples of one program: vectors of each entity, split into heads, and attention weights of each pair."""
+class _Tile(NamedTuple):
+    """Where the rows of a tile are: the entities of some samples below each other, filled up to a power of two."""
 
-    def __init__(self, heads: int, entities: int, qkv_ref: Any, mask_ref: Any):
-        self.heads, self.entities, self.width = heads, entities, qkv_ref.shape[2] // 3
-        self.scale = (self.width // heads) ** -0.5
-        self.q, self.k, self.v = ([self.read(qkv_ref, i, part) for i in range(entities)] for part in range(3))
-        seen = [mask_ref[:, j][:, None] > 0 for j in range(entities)]
-        self.weights = [self._softmax(i, seen) for i in range(entities)]
+    sample: Array
+    entity: Array
+    there: Array
+    pairs: Array  # of rows: of the same sample
+    seen: Array  # by column
 
-    def read(self, ref: Any, entity: int, part: int = 0) -> Array:
-        """Return the vectors of one entity, (samples, heads, size)."""
-        row = ref[:, entity, part * self.width : (part + 1) * self.width]
-        return row.astype(jnp.float32).reshape(-1, self.heads, self.width // self.heads)
+    @staticmethod
+    def of(mask_ref: Any) -> _Tile:
+        """Return the tile of a program."""
+        entities = mask_ref.shape[1]
+        each = next_power(entities)
+        row = jax.lax.iota(jnp.int32, max(each, LEAST))
+        sample, entity = row >> (each.bit_length() - 1), row & (each - 1)
+        there = entity < entities
+        seen = _load(mask_ref, (sample, entity), there) > 0
+        return _Tile(sample, entity, there, (sample[:, None] == sample[None]) & there[None], seen)
 
-    def write(self, ref: Any, entity: int, value: Array, part: int = 0) -> None:
-        """Write the vectors of one entity, as `read` gives them."""
-        ref[:, entity, part * self.width : (part + 1) * self.width] = value.reshape(-1, self.width).astype(ref.dtype)
+    def place(self, head: int, size: int, part: int, width: int) -> tuple[Array, Array, Array]:
+        """Return the indices of a head's numbers in every row; `part` is 0, 1 or 2 for queries, keys and values."""
+        column = part * width + head * size + jax.lax.iota(jnp.int32, size)
+        return self.sample[:, None], self.entity[:, None], column[None]
 
-    def _softmax(self, i: int, seen: list[Array]) -> list[Array]:
-        scores = [jnp.where(s, (self.q[i] * k).sum(-1) * self.scale, -1e30) for k, s in zip(self.k, seen, strict=True)]
-        top = functools.reduce(jnp.maximum, scores)
-        raised = [jnp.exp(score - top) for score in scores]
-        total = sum(raised[1:], start=raised[0])
-        return [r / total for r in raised]
-
-
-def _attention_kernel(heads: int, entities: int, qkv_ref: Any, mask_ref: Any, out_ref: Any) -> None:
-    of = _Heads(heads, entities, qkv_ref, mask_ref)
-    for i in range(entities):
-        terms = [w[..., None] * v for w, v in zip(of.weights[i], of.v, strict=True)]
-        of.write(out_ref, i, sum(terms[1:], start=terms[0]))
+    def weights(self, q: Array, k: Array) -> Array:
+        """Return who attends to whom, and how much."""
+        scores = dot(q, k, (1, 1)) * q.shape[1] ** -0.5
+        scores = jnp.where(self.pairs, jnp.where(self.seen[None], scores, -1e30), -3e38)
+        raised = jnp.exp(scores - scores.max(1)[:, None])
+        return raised / raised.sum(1)[:, None]
 
 
-def _attention_slope_kernel(
-    heads: int, entities: int, qkv_ref: Any, mask_ref: Any, gradient_ref: Any, out_ref: Any
-) -> None:
-    of = _Heads(heads, entities, qkv_ref, mask_ref)
-    dk, dv = [jnp.zeros_like(of.q[0])] * entities, [jnp.zeros_like(of.q[0])] * entities
-    for i in range(entities):
-        gradient, weights = of.read(gradient_ref, i), of.weights[i]
-        slopes = [(gradient * v).sum(-1) for v in of.v]
-        weighted = [w * s for w, s in zip(weights, slopes, strict=True)]
-        mean = sum(weighted[1:], start=weighted[0])
-        dq = jnp.zeros_like(gradient)
-        for j in range(entities):
-            dscore = (weights[j] * (slopes[j] - mean) * of.scale)[..., None]
-            dq += dscore * of.k[j]
-            dk[j] += dscore * of.q[i]
-            dv[j] += weights[j][..., None] * gradient
-        of.write(out_ref, i, dq)
-    for j in range(entities):
-        of.write(out_ref, j, dk[j], 1)
-        of.write(out_ref, j, dv[j], 2)
+def _load(ref: Any, place: tuple[Array, ...], there: Array) -> Array:
+    from jax.experimental.pallas import triton as plgpu
+
+    return plgpu.load(ref.at[place], mask=there, other=0.0)
+
+
+def _store(ref: Any, place: tuple[Array, ...], there: Array, value: Array) -> None:
+    from jax.experimental.pallas import triton as plgpu
+
+    plgpu.store(ref.at[place], value.astype(ref.dtype), mask=there)
+
+
+def _attention_kernel(heads: int, qkv_ref: Any, mask_ref: Any, out_ref: Any) -> None:
+    width, size = out_ref.shape[2], out_ref.shape[2] // heads
+    tile = _Tile.of(mask_ref)
+    there = jnp.broadcast_to(tile.there[:, None], (len(tile.there), size))
+    for head in range(heads):
+        q, k, v = (_load(qkv_ref, tile.place(head, size, part, width), there) for part in range(3))
+        mixed = dot(tile.weights(q, k).astype(v.dtype), v, (1, 0))
+        _store(out_ref, tile.place(head, size, 0, width), there, mixed)
+
+
+def _attention_slope_kernel(heads: int, qkv_ref: Any, mask_ref: Any, gradient_ref: Any, out_ref: Any) -> None:
+    width, size = gradient_ref.shape[2], gradient_ref.shape[2] // heads
+    tile = _Tile.of(mask_ref)
+    there = jnp.broadcast_to(tile.there[:, None], (len(tile.there), size))
+    for head in range(heads):
+        q, k, v = (_load(qkv_ref, tile.place(head, size, part, width), there) for part in range(3))
+        gradient = _load(gradient_ref, tile.place(head, size, 0, width), there)
+        weights = tile.weights(q, k)
+        slopes = dot(gradient, v, (1, 1))
+        scores = weights * (slopes - (weights * slopes).sum(1)[:, None]) * size**-0.5
+        scores = jnp.where(tile.seen[None], scores, 0.0).astype(q.dtype)
+        found = dot(scores, k, (1, 0)), dot(scores, q, (0, 0)), dot(weights.astype(q.dtype), gradient, (0, 0))
+        for part, value in enumerate(found):
+            _store(out_ref, tile.place(head, size, part, width), there, value)

@@ -18,12 +18,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from legoswarm.fast.kernels import kernel_mode, power_of_two, quietly
+from legoswarm.fast.kernels import dot, kernel_mode, next_power, power_of_two, quietly
 from legoswarm.fast.normalise import centred_slope, normalise, normalised
 
 MOST = 16  # senders
 ROWS = 64  # pairs that a program holds at a time
+WARPS = 4
 TILES = 8  # of so many pairs, one after the other, in one program
+TF32 = jax.lax.Precision.HIGH  # what kernels make of it
 
 
 def gather(
@@ -35,7 +37,7 @@ def gather(
     is an axis of its own, not a vmap: the gradients of weights are summed over it before they leave a program.
     """
     width = second.weight.shape[1]
-    fits = power_of_two(width) and 16 <= width <= 64 and first.weight.shape[1] == width
+    fits = power_of_two(width) and 16 <= width <= 128 and first.weight.shape[1] == width
     if kernel_mode() != "plain" and fits and 0 < features.shape[2] <= MOST:
         return _gather(features, there, first, second)
     return plain_gather(features, there, first, second)
@@ -59,16 +61,12 @@ def plain_gather(
 def _gather(features: Array, there: Array, first: Any, second: Any) -> Array:
     """Fill up senders and features with nothing to powers of two, and run the kernels."""
     batch, receivers, senders, size = features.shape
-    more, wider = _next_power(senders) - senders, max(16, _next_power(size)) - size
+    more, wider = next_power(senders) - senders, max(16, next_power(size)) - size
     x = jnp.pad(features, ((0, 0), (0, 0), (0, more), (0, wider))).reshape(batch * receivers, -1, size + wider)
     mask = jnp.pad(there, ((0, 0), (0, 0), (0, more))).reshape(batch * receivers, -1).astype(jnp.float32)
     weight = jnp.pad(first.weight, ((0, wider), (0, 0)))
     mean, top = _fused(x, mask, weight, first.bias[None], second.weight, second.bias[None])
     return jnp.concatenate([mean, top], axis=-1).reshape(batch, receivers, -1)
-
-
-def _next_power(size: int) -> int:
-    return 1 << (size - 1).bit_length()
 
 
 @jax.custom_vjp
@@ -123,7 +121,8 @@ def _launch(kernel: Any, interpret: bool, samples: Any, weights: Any, above: Any
     from jax.experimental.pallas import triton as plgpu
 
     (groups, count, senders, _), sets = samples[0].shape, weights[0].shape[1]
-    receivers = ROWS // senders
+    wide = weights[0].shape[3] > 64  # twice the numbers in a row: half as many rows, twice as many threads
+    receivers = (ROWS // 2 if wide else ROWS) // senders
     tiles = min(TILES, max(1, -(-count // receivers)))
     each = receivers * tiles  # receivers of one program
     programs = max(1, -(-count // each))
@@ -157,7 +156,7 @@ def _launch(kernel: Any, interpret: bool, samples: Any, weights: Any, above: Any
             *(of_both(a.shape[3:]) for a in above),
         ],
         out_specs=[of_both(shape) if rows else of_program(shape) for shape, _, rows in outs],
-        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
+        compiler_params=plgpu.CompilerParams(num_warps=2 * WARPS if wide else WARPS, num_stages=1),
         interpret=interpret,
     )
     found = quietly(call, *samples, *weights, *above)
@@ -177,13 +176,6 @@ def _slope(interpret: bool, samples: Any, weights: Any) -> Any:
     return _launch(_gather_slope_kernel, interpret, samples, own, above, outs)
 
 
-def _dot(a: Array, b: Array, over: tuple[int, int]) -> Array:
-    """Return the product of two matrices, summed over an axis of each, on tensor cores."""
-    precision = jax.lax.Precision.HIGH if a.dtype == jnp.float32 else None
-    numbers = (((over[0],), (over[1],)), ((), ()))
-    return jax.lax.dot_general(a, b, numbers, precision=precision, preferred_element_type=jnp.float32)
-
-
 class _Tile:
     """The messages of some receivers: all that both kernels compute."""
 
@@ -194,9 +186,9 @@ class _Tile:
         self.shape = (receivers, senders, second.shape[1])
         self.x = x_ref[rows].reshape(receivers * senders, -1)
         self.mask = mask_ref[rows]
-        self.pre = _dot(self.x, first, (1, 0)) + bias
+        self.pre = dot(self.x, first, (1, 0), TF32) + bias
         self.hidden, self.scale = normalised(jnp.maximum(self.pre, 0.0))
-        self.message = jnp.maximum(_dot(self.hidden.astype(self.x.dtype), second, (1, 0)) + gate, 0.0)
+        self.message = jnp.maximum(dot(self.hidden.astype(self.x.dtype), second, (1, 0), TF32) + gate, 0.0)
         self.there = jnp.broadcast_to(self.mask[:, :, None], self.shape)
         self.masked = self.message.reshape(self.shape) * self.there
         self.count = jnp.maximum(self.mask.sum(1), 1.0)
@@ -237,14 +229,14 @@ def _gather_slope_kernel(tiles: int, receivers: int, senders: int, x_ref: Any, m
         gradient = (tile.there * even[:, None] + equal * share[:, None]).reshape(tile.message.shape)
         gradient = jnp.where(tile.message > 0, gradient, 0.0)
         short = gradient.astype(x_ref.dtype)
-        inner = centred_slope(tile.hidden, tile.scale, _dot(short, second, (1, 1)))
+        inner = centred_slope(tile.hidden, tile.scale, dot(short, second, (1, 1), TF32))
         inner = jnp.where(tile.pre > 0, inner, 0.0)
         small = inner.astype(x_ref.dtype)
-        dx_ref[rows] = _dot(small, first, (1, 1)).reshape(receivers, senders, -1).astype(dx_ref.dtype)
+        dx_ref[rows] = dot(small, first, (1, 1), TF32).reshape(receivers, senders, -1).astype(dx_ref.dtype)
         new = (
-            _dot(tile.x, small, (0, 0)),
+            dot(tile.x, small, (0, 0), TF32),
             inner.sum(0)[None],
-            _dot(tile.hidden.astype(x_ref.dtype), short, (0, 0)),
+            dot(tile.hidden.astype(x_ref.dtype), short, (0, 0), TF32),
             gradient.sum(0)[None],
         )
         return tuple(total + part for total, part in zip(sums, new, strict=True))

@@ -30,24 +30,39 @@ def power_of_two(size: int) -> bool:
     return size & (size - 1) == 0
 
 
-def over_samples(kernel: Kernel, rank: int, samples: int, last: int, *arrays: Array) -> Array:
+def next_power(size: int) -> int:
+    """Return the least power of two that is no less than a size."""
+    return 1 << (size - 1).bit_length()
+
+
+def dot(a: Array, b: Array, over: tuple[int, int], precision: Any = jax.lax.Precision.HIGHEST) -> Array:
+    """Return the product of two matrices inside a kernel, summed over an axis of each; sums are float32.
+
+    The precision is that of float32 matrices; short floats are multiplied as they are.
+    """
+    numbers = (((over[0],), (over[1],)), ((), ()))
+    precision = precision if a.dtype == jnp.float32 else None
+    return jax.lax.dot_general(a, b, numbers, precision=precision, preferred_element_type=jnp.float32)
+
+
+def over_samples(kernel: Kernel, rank: int, samples: int, last: int, *arrays: Array, warps: int = 4) -> Array:
     """Run a kernel over all leading axes of some arrays, so many samples in each program.
 
     `kernel` is a function with what comes before its references; `rank` is the number of a sample's own axes in the
     first array; the result is like that array, but `last` is the size of its last axis. A vmap adds a leading axis, not
     a batch of kernels: each program would hold one sample then.
     """
-    return _folded(kernel, rank, samples, last, kernel_mode() == "interpret")(*arrays)
+    return _folded(kernel, rank, samples, last, warps, kernel_mode() == "interpret")(*arrays)
 
 
 @functools.cache  # the same function each time: JAX then traces a kernel once for each shape, not at each use
-def _folded(kernel: Kernel, rank: int, samples: int, last: int, interpret: bool) -> Callable[..., Array]:
+def _folded(kernel: Kernel, rank: int, samples: int, last: int, warps: int, interpret: bool) -> Callable[..., Array]:
     @jax.custom_batching.custom_vmap
     def call(*arrays: Array) -> Array:
         leading = arrays[0].shape[: arrays[0].ndim - rank]
         flat = [a.reshape(-1, *a.shape[len(leading) :]) for a in arrays]
         shape = (*flat[0].shape[1:-1], last)
-        return _run(kernel, shape, samples, interpret, *flat).reshape(*leading, *shape)
+        return _run(kernel, shape, samples, warps, interpret, *flat).reshape(*leading, *shape)
 
     @call.def_vmap
     def _(size: int, batched: Any, *arrays: Array) -> tuple[Array, bool]:
@@ -57,8 +72,8 @@ def _folded(kernel: Kernel, rank: int, samples: int, last: int, interpret: bool)
     return call
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _run(kernel: Kernel, shape: tuple[int, ...], samples: int, interpret: bool, *arrays: Array) -> Array:
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _run(kernel: Kernel, shape: tuple[int, ...], samples: int, warps: int, interpret: bool, *arrays: Array) -> Array:
     """Run a kernel over all samples, some in each program; each sample's output has this shape."""
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plgpu
@@ -79,7 +94,7 @@ def _run(kernel: Kernel, shape: tuple[int, ...], samples: int, interpret: bool, 
         grid=((count + padding) // samples,),
         in_specs=[rows(a.shape[1:]) for a in arrays],
         out_specs=rows(shape),
-        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
+        compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=1),
         interpret=interpret,
     )
     return quietly(call, *arrays)[:count]
