@@ -21,18 +21,18 @@ from legoswarm.own import import_own
 
 # In which module the class of a command is, and what it does: the overview imports none of them.
 COMMANDS = {
-    "demo": ("evaluate", "train for about two minutes, evaluate on other team sizes, animate"),
-    "train": ("train", "train policies"),
-    "eval": ("evaluate", "evaluate a policy, or two of them head to head"),
-    "curves": ("evaluate", "draw learning curves of runs"),
-    "watch": ("evaluate", "animate a trained policy; alone, open the live page"),
-    "page": ("evaluate", "write one HTML file in which a policy runs and people take part"),
-    "study": ("evaluate", "repeat the paper's tables and figures, part by part"),
-    "report": ("evaluate", "draw one page from what studies measured"),
-    "sweep": ("train", "search for the best hyper-parameters"),
-    "bench": ("train", "measure speed: training, compilation, worlds, acting"),
-    "export": ("robots", "write a policy that runs without JAX: NumPy and ONNX"),
-    "fly": ("robots", "fly pursuit and evasion on drones, real or simulated"),
+    "demo": ("evaluate", "see it all in about two minutes: train a policy, try it with other teams, draw it"),
+    "train": ("train", "train a policy on a task"),
+    "eval": ("evaluate", "measure how good a policy is, or let two policies meet"),
+    "curves": ("evaluate", "draw how trainings went: learning curves of runs"),
+    "watch": ("evaluate", "animate a trained policy; without one, open the live page"),
+    "page": ("evaluate", "write the live page: one HTML file in which a policy runs and you take part"),
+    "study": ("evaluate", "repeat the paper's tables and figures"),
+    "report": ("evaluate", "draw one page of all that studies have measured"),
+    "sweep": ("train", "search for the options with which training works best"),
+    "bench": ("train", "measure how fast this machine trains, simulates and acts"),
+    "export": ("robots", "write a policy as files that run without JAX (NumPy, ONNX)"),
+    "fly": ("robots", "fly a policy on drones, real or simulated"),
 }
 
 ENDS_AT_ONCE = ("eval", "watch", "page", "curves", "report")  # on Ctrl-C: they leave nothing behind
@@ -109,7 +109,11 @@ def _overview(argv: Sequence[str]) -> NoReturn:
     version = "from source"
     with contextlib.suppress(metadata.PackageNotFoundError):
         version = metadata.version("legoswarm")
-    parser = Parser(prog="legoswarm", description="Equivariant swarm policies for any team size (LEGO).")
+    parser = Parser(
+        prog="legoswarm",
+        description="Train one policy that steers a swarm of any size (by the method LEGO), evaluate it, watch it,"
+        " and fly it on robots. Begin with: legoswarm demo",
+    )
     parser.add_argument("--version", action="version", version=f"legoswarm {version}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, (_, about) in COMMANDS.items():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from legoswarm.cli.made import how_to_open, say_made
+from legoswarm.cli.made import hint, how_to_open, say_made
 from legoswarm.cli.options import REQUIRED, Group, argument, of, random_seed
 from legoswarm.own import command as own_command
 from legoswarm.studies.cluster import CPUS, ENGINES
@@ -23,9 +23,9 @@ NEXT = {
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Train for about two minutes, evaluate on other team sizes, animate."""
+    """Train a small policy in about two minutes, evaluate it with other team sizes, and draw animations and a page."""
 
-    out: Path = argument(Path("demo"), "folder for the run and the animation")
+    out: Path = argument(Path("demo"), "folder for the policy, the animations and the page")
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Show what the package does."""
@@ -45,47 +45,66 @@ class Demo:
 class World:
     """Fields of tasks that may differ from training."""
 
-    start: str | None = argument(None, "Spread: uniform, left or right", metavar="SIDE")
-    protocol: str | None = argument(None, "paper or mpe2")
-    limit: str | None = argument(None, "on actions: none, disc:SIZE or box:SIZE", metavar="LIMIT")
-    sensing: float | None = argument(None, "radius of sight (0: none)", metavar="R")
-    density: float | None = argument(None, "Spread: agents in a unit of area (0: the usual arena)")
+    start: str | None = argument(None, "Spread: where agents begin: uniform (anywhere), left or right", metavar="SIDE")
+    protocol: str | None = argument(None, "rules of the world: paper or mpe2 (those of Farama's package)")
+    limit: str | None = argument(
+        None, "limit on actions: none, disc:SIZE (length of the vector) or box:SIZE (each component)", metavar="LIMIT"
+    )
+    sensing: float | None = argument(None, "how far agents see, in units of length (0: everything)", metavar="R")
+    density: float | None = argument(
+        None, "Spread: agents in a unit of area; the arena grows with the team (0: the usual arena)"
+    )
     obstacles: int | None = argument(None, "Navigation: number of obstacles")
-    side: float | None = argument(None, "Navigation: side of the arena (0: as large as the team needs)")
+    side: float | None = argument(None, "Navigation: length of a side of the arena (0: as large as the team needs)")
     travel: float | None = argument(None, "Navigation: how far away goals are at most (0: anywhere)")
-    horizon: int | None = argument(None, "steps of an episode")
+    horizon: int | None = argument(None, "how many steps an episode has")
 
 
 def _world(words: Sequence[str]) -> list[Group]:
     return [Group("the world, as in training unless it is said here", World)]
 
 
-NEAREST = "look only at so many entities of each role (0: at all)"
+NEAREST = "let an agent look only at the N nearest entities of each role (0: at all of them)"
 
 
 @dataclasses.dataclass(frozen=True)
 class Eval:
-    """Evaluate a policy at team sizes, every seed of it; or two policies head to head; or hungarian or planner.
+    """Measure how good policies are: every seed of each, with teams of any size.
 
-    These two are references for Spread that learn nothing: a central controller, and a slow search for better episodes.
+    Or let two policies meet head to head: name a task such as tag, and say who plays --pursuers and who --evaders. For
+    Spread, hungarian and planner stand for references that learn nothing: a central controller, and a slow search for
+    better episodes. The columns are explained in docs/start.md.
     """
 
     policy: Sequence[str] = argument(
-        REQUIRED, "runs, policy files or zoo:NAME; or a task, for head to head", positional=True, nargs="+"
+        REQUIRED,
+        "run folders, policy files or zoo:NAME (zoo:spread, zoo:tag, ...); hungarian or planner; or a task",
+        positional=True,
+        nargs="+",
     )
-    agents: Sequence[int] | None = argument(None, "team sizes (default: as trained)")
-    teams: Sequence[str] | None = argument(None, "Tag sizes such as 3v2, or 3v2v4 with four obstacles", metavar="PvE")
+    agents: Sequence[int] | None = argument(None, "team sizes, one or several (default: as trained)")
+    teams: Sequence[str] | None = argument(
+        None, "Tag: teams such as 3v2 (pursuers, evaders), or 3v2v4 with four obstacles", metavar="PvE"
+    )
     pursuers: str | None = argument(None, "head to head: who plays the pursuers", metavar="POLICY")
     evaders: str | None = argument(None, "head to head: who plays the evaders", metavar="POLICY")
-    episodes: int | None = argument(None, "episodes (default: 1000, of the planner 64)")
+    episodes: int | None = argument(None, "how many episodes are played (default: 1000, of the planner 64)")
     seed: int | None = argument(None, "only this seed of the run (default: all)")
-    episode_seed: int | None = argument(None, "seed of the episodes' starts", flag="--eval-seed", type=random_seed)
-    nearest: int | None = argument(None, NEAREST)
-    engine: str = argument("legoswarm", "whose physics", choices=("legoswarm", "mpe2"))
-    plan_from: str | None = argument(
-        None, "planner: whose episodes to improve (default: those of hungarian)", flag="--from", metavar="POLICY"
+    episode_seed: int | None = argument(
+        None,
+        "random seed of the episodes' starts: the same one gives the same starts",
+        flag="--eval-seed",
+        type=random_seed,
     )
-    json: bool = argument(False, "one JSON object for each team size and seed")
+    nearest: int | None = argument(None, NEAREST)
+    engine: str = argument("legoswarm", "whose physics steps the world", choices=("legoswarm", "mpe2"))
+    plan_from: str | None = argument(
+        None,
+        "planner: whose episodes it begins with and improves (default: hungarian)",
+        flag="--from",
+        metavar="POLICY",
+    )
+    json: bool = argument(False, "print a JSON object for each team size and seed, not a table")
 
     groups: ClassVar = staticmethod(_world)
 
@@ -106,12 +125,16 @@ class Eval:
 
 @dataclasses.dataclass(frozen=True)
 class Curves:
-    """Draw the learning curves of runs, means over seeds with 95 % intervals, and print where they end."""
+    """Draw the learning curves of runs: means over seeds with their 95 % intervals. Print where they end."""
 
     runs: Sequence[str] = argument(REQUIRED, "run folders, finished or not", positional=True, nargs="+")
-    out: Path = argument(Path("curves.png"), "a .png file")
-    metric: str | None = argument(None, "a metric, such as return_2c or agent/entropy (default: the primary figure)")
-    axis: str = argument("steps", "what it is drawn against", choices=("steps", "seconds"))
+    out: Path = argument(Path("curves.png"), "file of the picture, a .png")
+    metric: str | None = argument(
+        None, "what is drawn, such as return_2c or agent/entropy (default: the task's primary figure)"
+    )
+    axis: str = argument(
+        "steps", "what it is drawn against: environment steps or seconds of training", choices=("steps", "seconds")
+    )
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Draw, and print a table and the file's name."""
@@ -125,14 +148,18 @@ class Curves:
 class Watch:
     """Animate one episode of a trained policy; without a policy, write and open the live page of zoo:spread."""
 
-    policy: str | None = argument(None, "a run, a policy file or zoo:NAME", positional=True, nargs="?")
-    out: Path = argument(Path("watch.gif"), "a .gif, .html, .mp4 or .png file")
+    policy: str | None = argument(
+        None, "a run folder, a policy file or zoo:NAME (zoo:spread, zoo:tag, ...)", positional=True, nargs="?"
+    )
+    out: Path = argument(
+        Path("watch.gif"), "file of the animation, a .gif, .html or .mp4; or a .png, a still picture of the paths"
+    )
     agents: int | None = argument(None, "Spread: team size (default: as trained)")
-    teams: str | None = argument(None, "Tag: sizes such as 3v2", metavar="PvE")
+    teams: str | None = argument(None, "Tag: team such as 3v2, three pursuers and two evaders", metavar="PvE")
     seed: int | None = argument(None, "which seed of the run (default: the best)")
-    episode: int = argument(0, "which start", type=random_seed)
-    axes: bool = argument(False, "draw each agent's canonical frame")
-    arrows: bool = argument(False, "draw actions")
+    episode: int = argument(0, "which start: another number gives another episode", type=random_seed)
+    axes: bool = argument(False, "draw the two axes in which each agent describes what it sees")
+    arrows: bool = argument(False, "draw the action of each agent as an arrow")
     nearest: int | None = argument(None, NEAREST)
 
     groups: ClassVar = staticmethod(_world)
@@ -155,12 +182,15 @@ class Watch:
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """Write one HTML file that runs policies of Spread or Tag in a browser: no server, no network."""
+    """Write the live page: one HTML file that runs policies of Spread or Tag in a browser, with no server."""
 
     policies: Sequence[str] = argument(
-        ("zoo:spread",), "runs, policy files or zoo:NAME; several are shown side by side", positional=True, nargs="*"
+        ("zoo:spread",),
+        "run folders, policy files or zoo:NAME; several are shown side by side",
+        positional=True,
+        nargs="*",
     )
-    out: Path = argument(Path("swarm.html"), "the page")
+    out: Path = argument(Path("swarm.html"), "file of the page")
     seed: int | None = argument(None, "which seed of the runs (default: the best)")
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
@@ -172,20 +202,32 @@ class Page:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """Repeat the paper's tables and figures, part by part; what is done is not done again."""
+    """Repeat the paper's tables and figures. What is done already is not done again; --list shows what there is."""
 
-    names: Sequence[str] = argument(("all",), "studies, or parts of them: STUDY/PART", positional=True, nargs="*")
-    seeds: int | None = argument(None, "seeds (default: 10, segnn 3; fewer at other scales)")
-    scale: str = argument("full", "full, small or tiny", metavar="SCALE")
-    methods: Sequence[str] | None = argument(None, "only these (default: the paper's six; more: segnn-planar)")
-    runs: Path | None = argument(None, "folder of run folders (default: runs/studies)")
-    out: Path | None = argument(None, "folder of results (default: results/studies)")
-    list: bool = argument(False, "say what there is and what is done; run nothing")
-    train_only: bool = argument(False, "measure nothing: a later call does, on any machine")
-    jobs: int = argument(1, "so many parts at a time: while one trains, others compile")
-    engine: str = argument("local", "where parts are done: on this machine, or on a Ray cluster", choices=ENGINES)
-    cpus: float = argument(CPUS, "cores of each part, on Ray")
-    gpus: float | None = argument(None, "GPUs of each part, on Ray (default: 1 if the cluster has any)")
+    names: Sequence[str] = argument(
+        ("all",), "names of studies, or of parts of them as STUDY/PART; --list has all", positional=True, nargs="*"
+    )
+    seeds: int | None = argument(
+        None, "how many random seeds each method has (default: 10, segnn 3; fewer at other scales)"
+    )
+    scale: str = argument(
+        "full", "how much is run: full (as the paper), small, or tiny (a look, minutes on a laptop)", metavar="SCALE"
+    )
+    methods: Sequence[str] | None = argument(
+        None, "run only these methods (default: the paper's six; segnn-planar is one more)"
+    )
+    runs: Path | None = argument(None, "folder for the trained policies (default: runs/studies)")
+    out: Path | None = argument(None, "folder for what is measured (default: results/studies)")
+    list: bool = argument(False, "list all parts and which are done, and run nothing")
+    train_only: bool = argument(
+        False, "train and do not measure; the same command without this measures, also on another machine"
+    )
+    jobs: int = argument(1, "how many parts are done at a time: while one trains, others compile")
+    engine: str = argument(
+        "local", "where parts are done: local (this machine) or ray (a Ray cluster)", choices=ENGINES
+    )
+    cpus: float = argument(CPUS, "on Ray: cores for each part")
+    gpus: float | None = argument(None, "on Ray: GPUs for each part (default: 1 if the cluster has any)")
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Do the parts, or list them."""
@@ -202,15 +244,20 @@ class Study:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Draw one page from what studies measured."""
+    """Draw one page, with tables, plots and claims, from what studies have measured."""
 
-    results: Path = argument(Path("results/studies"), "folder of results")
-    out: Path = argument(Path("report.html"), "the page")
-    plots: Path | None = argument(None, "folder for the plots as PNG files, too")
-    markdown: Sequence[Path] = argument((), "fill the places for tables in these Markdown files too")
+    results: Path = argument(Path("results/studies"), "folder of the studies' results")
+    out: Path = argument(Path("report.html"), "file of the page")
+    plots: Path | None = argument(None, "write the plots as PNG files into this folder too")
+    markdown: Sequence[Path] = argument(
+        (), "fill the places for tables in these Markdown files too (docs/studies.md says how)"
+    )
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Draw it and print the page's name."""
         from legoswarm.studies.report import write_report
 
         say_made(write_report(self.results, self.out, self.plots, self.markdown))
+        for what, path in [("the plots are in", self.plots), *(("the tables are in", path) for path in self.markdown)]:
+            if path is not None:
+                hint(f"{what} {path}")

@@ -70,7 +70,9 @@ def make_parser(command: Any, prog: str, words: Sequence[str], groups: Sequence[
     parser.chosen = [word for word, after in pairs if word in names or (word.startswith("--") and after in names)]
     _add_options(parser, command)
     parser.add_argument(
-        "--import", metavar="FILE", help="a file or module that registers tasks, policies or algorithms"
+        "--import",
+        metavar="FILE",
+        help="first import this file or module of yours, which registers tasks, policies or algorithms",
     )
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     for group in groups:

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from legoswarm.cli.made import hint, how_to_open
 from legoswarm.cli.options import REQUIRED, Group, argument, random_seed
 from legoswarm.configs import Registry, field_kinds
 from legoswarm.fast.sharding import first_process, join
@@ -30,33 +31,44 @@ from legoswarm.tasks.task import TASKS
 
 RESUMED = ("checkpoint_seconds", "steps", "devices")  # what a resumed run may have otherwise than before
 JOINED = ("coordinator", "processes", "process")
+POLICY_HELP = f"kind of network: {', '.join(POLICIES.names())}"
+ALGORITHM_HELP = f"how it learns: {', '.join(ALGORITHMS.names())} (default: masac; mappo where the policy has a critic)"
 
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """Train a policy on a task with an algorithm; the options of those that are named stand below."""
+    """Train a policy on a task.
 
-    task: str | None = argument(None, ", ".join(TASKS.names()), positional=True, nargs="?")
-    policy: str = argument("lego", ", ".join(POLICIES.names()))
-    algorithm: str | None = argument(None, f"{', '.join(ALGORITHMS.names())} (default: what the critic is for)")
-    recipe: str | None = argument(None, "options of a whole training; lego has published, the method of the paper")
+    The options of the training come first. Those of the policy and the algorithm follow, and those of the task once it
+    is named, as in: legoswarm train spread --help
+    """
+
+    task: str | None = argument(None, f"what to learn: {', '.join(TASKS.names())}", positional=True, nargs="?")
+    policy: str = argument("lego", POLICY_HELP)
+    algorithm: str | None = argument(None, ALGORITHM_HELP)
+    recipe: str | None = argument(None, "a set of options with a name; lego has published, the method as in the paper")
     resume: str | None = argument(
-        None, "go on with this run, as it was configured; with --steps, also a finished one, for longer", metavar="RUN"
+        None, "go on with this run as it was configured; with more --steps also a finished run goes on", metavar="RUN"
     )
-    warm: str | None = argument(None, "begin with that of a run, a file or zoo:NAME", flag="--from", metavar="POLICY")
-    out: Path | None = argument(None, "folder of the run (default: runs/TASK-POLICY)")
-    seeds: int = argument(1, "how many seeds, side by side in one program")
-    seed: int = argument(0, "the first seed", type=random_seed)
-    evaluations: int = argument(RunConfig.evaluations, "evaluations during training")
-    eval_episodes: int = argument(RunConfig.eval_episodes, "episodes of each")
-    log: Sequence[str] = argument((), "metrics to tensorboard or wandb too, while it trains", metavar="NAME")
+    warm: str | None = argument(
+        None,
+        "begin with the weights of this policy: a run folder, a policy file or zoo:NAME",
+        flag="--from",
+        metavar="POLICY",
+    )
+    out: Path | None = argument(None, "folder for policy, metrics and checkpoints (default: runs/TASK-POLICY)")
+    seeds: int = argument(1, "how many policies to train side by side, each with a random seed of its own")
+    seed: int = argument(0, "the first of these random seeds", type=random_seed)
+    evaluations: int = argument(RunConfig.evaluations, "how often the policy is evaluated during training")
+    eval_episodes: int = argument(RunConfig.eval_episodes, "how many episodes each evaluation has")
+    log: Sequence[str] = argument((), "also write metrics to tensorboard or wandb while it trains", metavar="NAME")
     checkpoint_seconds: float = argument(CHECKPOINT_SECONDS, "seconds between checkpoints")
-    devices: int = argument(1, "devices (of each process) that share the seeds, then the worlds of each seed")
+    devices: int = argument(1, "how many devices (of each process) share the seeds, and then the worlds of each seed")
     coordinator: str | None = argument(
-        None, "several processes train one run: HOST:PORT of process 0, or auto in a cluster's job", metavar="WHERE"
+        None, "for one run on several machines: HOST:PORT of process 0, or auto in a cluster's job", metavar="WHERE"
     )
-    processes: int | None = argument(None, "how many processes")
-    process: int | None = argument(None, "which one of them this is, from 0 on")
+    processes: int | None = argument(None, "for one run on several machines: how many processes there are")
+    process: int | None = argument(None, "for one run on several machines: which process this is, from 0 on")
 
     @staticmethod
     def groups(words: Sequence[str]) -> list[Group]:
@@ -106,24 +118,35 @@ def _group(registry: Registry[Any], config: Any) -> Group:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """Search for the options that give the best primary figure, with Optuna; the same command goes on with a sweep."""
+    """Search for the options with which training works best: those with the highest primary figure of the task.
 
-    task: str = argument(REQUIRED, ", ".join(TASKS.names()), positional=True)
-    space: Sequence[str] = argument(REQUIRED, "NAME=LOW:HIGH, NAME=log:LOW:HIGH, NAME=A,B,C, or a .json file of them")
-    out: Path = argument(REQUIRED, "folder of the sweep")
-    trials: int = argument(24, "how many")
+    The trials are chosen by Optuna. The same command goes on with a sweep that was interrupted.
+    """
+
+    task: str = argument(REQUIRED, f"what to learn: {', '.join(TASKS.names())}", positional=True)
+    space: Sequence[str] = argument(
+        REQUIRED, "which options vary and how: NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A,B,C; or a .json file of them"
+    )
+    out: Path = argument(REQUIRED, "folder for the trials and their list, sweep.json")
+    trials: int = argument(24, "how many combinations of options are tried")
     sampler: str = argument("tpe", "how options are chosen", choices=("tpe", "random", "grid"))
-    prune: bool = argument(True, "stop trials that are worse than half of the others")
-    jobs: int = argument(1, "processes side by side, or tasks on Ray")
-    engine: str = argument("local", "where they are: this machine, or a Ray cluster that shares --out", choices=ENGINES)
-    cpus: float = argument(CPUS, "cores of each, on Ray")
-    gpus: float | None = argument(None, "GPUs of each, on Ray (default: 1 if the cluster has any)")
-    policy: str = argument("lego", ", ".join(POLICIES.names()))
-    algorithm: str | None = argument(None, f"{', '.join(ALGORITHMS.names())} (default: what the critic is for)")
-    recipe: str | None = argument(None, "options of a whole training, which the trials change")
-    seeds: int = argument(3, "seeds of each trial")
-    evaluations: int = argument(RunConfig.evaluations, "evaluations during training, after which trials are compared")
-    eval_episodes: int = argument(RunConfig.eval_episodes, "episodes of each")
+    prune: bool = argument(True, "stop a trial early where it is worse than half of the others were")
+    jobs: int = argument(1, "how many trials run side by side, as processes or as tasks on Ray")
+    engine: str = argument(
+        "local",
+        "where trials run: local (this machine) or ray (a Ray cluster whose machines share --out)",
+        choices=ENGINES,
+    )
+    cpus: float = argument(CPUS, "on Ray: cores for each trial")
+    gpus: float | None = argument(None, "on Ray: GPUs for each trial (default: 1 if the cluster has any)")
+    policy: str = argument("lego", POLICY_HELP)
+    algorithm: str | None = argument(None, ALGORITHM_HELP)
+    recipe: str | None = argument(None, "a set of options with a name, which the trials then change")
+    seeds: int = argument(3, "random seeds of each trial, the mean of which counts")
+    evaluations: int = argument(
+        RunConfig.evaluations, "how often each trial is evaluated, and compared with the others"
+    )
+    eval_episodes: int = argument(RunConfig.eval_episodes, "how many episodes each evaluation has")
 
     groups = staticmethod(Train.groups)
 
@@ -137,27 +160,33 @@ class Sweep:
             command=command_line,
             again=[sys.executable, "-m", "legoswarm.cli", *words],
         )
-        print(json.dumps(best))
+        print(json.dumps(best), flush=True)
+        hint(f"{self.out / 'sweep.json'} lists all trials. {how_to_open(self.out / 'sweep.json')}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Measure how fast policies train, or something else; below are options of the first policy and the algorithm."""
+    """Measure how fast policies train on this machine, or with one of the options that say `instead`, something else.
 
-    policies: Sequence[str] = argument(("lego",), ", ".join(POLICIES.names()))
-    algorithm: str | None = argument(None, f"{', '.join(ALGORITHMS.names())} (default: what the critic is for)")
-    agents: Sequence[int] = argument((3,), "team sizes")
-    seeds: Sequence[int] = argument((1,), "seeds at once")
-    devices: Sequence[int] = argument((1,), "devices that share them")
-    steps: int = argument(32_000, "steps for each seed")
-    until: float | None = argument(None, "instead: seconds until the mean return is X")
-    worlds: int | None = argument(None, "instead: N worlds alone, random actions")
-    forward: int | None = argument(None, "instead: one decision of everybody in N worlds")
-    acting: str | None = argument(None, "instead: one agent of this policy among --entities", metavar="POLICY")
-    entities: int = argument(1000, "for --acting")
-    device: str | None = argument(None, "where (default: what JAX prefers)", choices=("cpu", "gpu"))
-    json: bool = argument(False, "print JSON")
-    out: Path | None = argument(None, "write JSON into this file, row by row")
+    The options of the first policy and of the algorithm stand below.
+    """
+
+    policies: Sequence[str] = argument(("lego",), POLICY_HELP)
+    algorithm: str | None = argument(None, ALGORITHM_HELP)
+    agents: Sequence[int] = argument((3,), "team sizes, each of which is measured")
+    seeds: Sequence[int] = argument((1,), "how many policies train side by side, each number is measured")
+    devices: Sequence[int] = argument((1,), "how many devices share the seeds, each number is measured")
+    steps: int = argument(32_000, "environment steps for each seed")
+    until: float | None = argument(None, "instead, measure the seconds until the mean return is X")
+    worlds: int | None = argument(None, "instead, measure N worlds with random actions, without any policy")
+    forward: int | None = argument(None, "instead, measure one decision of all agents in N worlds")
+    acting: str | None = argument(
+        None, "instead, measure one agent of this policy that sees --entities", metavar="POLICY"
+    )
+    entities: int = argument(1000, "how many entities the agent of --acting sees")
+    device: str | None = argument(None, "where it runs (default: what JAX prefers)", choices=("cpu", "gpu"))
+    json: bool = argument(False, "print JSON, not a table")
+    out: Path | None = argument(None, "also write JSON into this file, row by row")
 
     groups = staticmethod(_learner)
 
@@ -179,3 +208,5 @@ class Bench:
             keep=lambda report: write_json(self.out, report) if self.out else None,
         )
         print(json.dumps(report, indent=1) if self.json else format_bench(report), flush=True)
+        if self.out:
+            hint(how_to_open(self.out))

@@ -75,7 +75,7 @@ def animate_flight(flight: Flight, path: Path) -> None:
                 for drone, (name, body) in enumerate(zip(flight.about["names"], bodies, strict=True)):
                     body.set_center(places[at, drone])
                     rings[drone].set_center(places[at, drone])
-                    rings[drone].set_visible(guarded[frames[max(number - 1, 0)] : at + 1, drone].any())
+                    rings[drone].set_visible(bool(guarded[frames[max(number - 1, 0)] : at + 1, drone].any()))
                     trail = places[frames[max(number - TRAIL, 0)] : at + 1, drone]
                     trails[drone].set_data(*trail.T)
                     if time[at] >= failures.get(name, math.inf):

@@ -67,7 +67,9 @@ def test_a_dry_run_writes_logs_pictures_and_a_summary(policy, tmp_path, capsys):
     assert flights[0].about["plan"]["fail_at"] == 2
     with Image.open("out/trial-1.gif") as gif:
         assert gif.n_frames == 4
-    assert "trial 2: step 0 of 4" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "trial 2: step 0 of 4" in said
+    assert said.splitlines()[-1].endswith(" out/trials.png")  # how to open it
 
     assert run(*words, "--out", "out") == 2
     assert "exists: name another folder" in capsys.readouterr().err
@@ -257,7 +259,9 @@ def test_statistics_compare_flights_with_the_plain_task(policy, tmp_path, capsys
     assert {"versions", "hardware", "revision", "setting"} <= set(result)
     assert set(result["plain"]) == set(result["flown"]) == set(result["difference"])
     assert result["difference"]["captured"]["interval"][0] <= result["difference"]["captured"]["interval"][1]
-    assert "capture share of the remaining pursuer: plain" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "capture share of the remaining pursuer: plain" in said
+    assert said.splitlines()[-1] == "Read it: python3 -m json.tool figures/a.json"
 
 
 def test_a_flight_without_failure_is_close_to_the_plain_task():
