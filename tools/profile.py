@@ -27,12 +27,13 @@ from legoswarm.files import write_json
 from legoswarm.learn.programs import Programs
 from legoswarm.learn.train import TrainConfig, TrainState, configure
 from legoswarm.provenance import provenance
+from legoswarm.studies.bench import peak_megabytes
 
 PLACE = 90  # letters of a place in the program that are shown
 
 
 def kernels(folder: str) -> list[tuple[str, str, float]]:
-    """Return name, place in the program and milliseconds of every kernel of a trace: the GPU's if there is one."""
+    """Return name, operation and milliseconds of every kernel of a trace: the GPU's if there is one."""
     [path] = Path(folder).rglob("*.xplane.pb")
     planes = list(jax.profiler.ProfileData.from_file(str(path)).planes)
     found = []
@@ -42,20 +43,22 @@ def kernels(folder: str) -> list[tuple[str, str, float]]:
                 stats = dict(event.stats)
                 if line.name.startswith("Stream") if "GPU" in plane.name else "hlo_op" in stats:
                     name = re.sub(r"[\d.]+", "", event.name)
-                    found.append((name, str(stats.get("tf_op") or stats.get("name") or ""), event.duration_ns / 1e6))
+                    found.append((name, str(stats.get("hlo_op", "")), event.duration_ns / 1e6))
     return found
 
 
-def place(text: str) -> str:
-    """Return the end of a place in the program, without what all of them have."""
-    words = re.sub(r"(jit|vmap|while|body|closed_call|checkpoint|cond)\(?[^/]*\)?/", "", text)
-    return words[-PLACE:]
+def places(program: Any) -> dict[str, str]:
+    """Return where in the source's functions each operation of a compiled program comes from, without what all have."""
+    text = re.findall(r'%?([\w.-]+) = .*?op_name="([^"]*)"', program.as_text())
+    return {name: re.sub(r"(jit|vmap|while|body|closed_call|checkpoint|cond)\(?[^/]*\)?/", "", at) for name, at in text}
 
 
 def main() -> None:
     """Compile a training, and profile it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=3, help="that are traced")
+    parser.add_argument("--timed", type=int, default=20, help="iterations of each run that is timed")
+    parser.add_argument("--runs", type=int, default=3, help="that are timed")
     parser.add_argument("--rows", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--out", type=Path)
@@ -67,39 +70,54 @@ def main() -> None:
     with device_lock():
         state = programs.first_state()
         programs.compile(state, measuring=False)
-    with device_lock(alone=True):
-        report(config, programs, state, args, words)
-
-
-def report(
-    config: TrainConfig, programs: Programs, state: TrainState, args: argparse.Namespace, words: list[str]
-) -> None:
-    """Trace some iterations and print the table."""
-    warm = getattr(config.algorithm, "warmup", 0) + getattr(config.algorithm, "patience", 0)
-    state, _ = jax.block_until_ready(programs.advance(state, 2 + warm // config.batch))
-    started = time.monotonic()
-    state, _ = jax.block_until_ready(programs.advance(state, args.iterations))
-    wall = 1e3 * (time.monotonic() - started) / args.iterations
     with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder):
-            jax.block_until_ready(programs.advance(state, args.iterations))
+        with device_lock(alone=True):
+            walls, memory = timed(config, programs, state, args, folder)
         found = kernels(folder)
-    total: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
-    for name, where, spent in found:
-        total[name, place(where)].append(spent)
-    busy = sum(spent for _, _, spent in found) / args.iterations
-    rows: list[dict[str, Any]] = [
-        {"kernel": name, "place": where, "count": len(all_) / args.iterations, "ms": sum(all_) / args.iterations}
-        for (name, where), all_ in sorted(total.items(), key=lambda item: -sum(item[1]))
-    ]
-    steps = config.batch * args.seeds
-    summary = {"wall_ms": wall, "busy_ms": busy, "kernels": len(found) / args.iterations, "steps": steps}
+    steps, wall = config.batch * args.seeds, sum(walls) / args.runs
+    summary = {
+        "wall_ms": wall,
+        "runs_ms": walls,
+        "busy_ms": sum(spent for _, _, spent in found) / args.iterations,
+        "kernels": len(found) / args.iterations,
+        "steps": steps,
+        "peak_megabytes": memory,
+    }
+    rows = table(found, places(programs.made_for(programs._advance)), args.iterations)
     print(f"{' '.join(words)}, {args.seeds} seeds: an iteration of {steps:,} steps takes {wall:.1f} ms", end=" ")
-    print(f"({1e3 * steps / wall:,.0f} steps/s), {busy:.1f} of them in {summary['kernels']:.0f} kernels")
+    spread = ", ".join(f"{1e3 * steps / each:,.0f}" for each in walls)
+    print(f"({spread} steps/s); {summary['busy_ms']:.1f} ms are in {summary['kernels']:.0f} kernels; {memory:,.0f} MB")
     for row in rows[: args.rows]:
         print(f"{row['ms']:9.3f} ms {row['count']:7.1f} x  {row['kernel'][:44]:44}  {row['place']}")
     if args.out:
         write_json(args.out, {"command": " ".join(sys.argv), **summary, "rows": rows[:200], **provenance()})
+
+
+def timed(
+    config: TrainConfig, programs: Programs, state: TrainState, args: argparse.Namespace, folder: str
+) -> tuple[list[float], float]:
+    """Time some runs, then trace some iterations into a folder; return milliseconds of an iteration, and megabytes."""
+    warm = getattr(config.algorithm, "warmup", 0) + getattr(config.algorithm, "patience", 0)
+    state, _ = jax.block_until_ready(programs.advance(state, 2 + warm // config.batch))
+    walls = []
+    for _ in range(args.runs):
+        started = time.monotonic()
+        state, _ = jax.block_until_ready(programs.advance(state, args.timed))
+        walls.append(1e3 * (time.monotonic() - started) / args.timed)
+    with jax.profiler.trace(folder):
+        jax.block_until_ready(programs.advance(state, args.iterations))
+    return walls, peak_megabytes()
+
+
+def table(found: list[tuple[str, str, float]], where: dict[str, str], iterations: int) -> list[dict[str, Any]]:
+    """Return a row for all kernels of the same name and place, those that took most first."""
+    total: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
+    for name, operation, spent in found:
+        total[name, where.get(operation, "")[-PLACE:]].append(spent)
+    return [
+        {"kernel": name, "place": place, "count": len(all_) / iterations, "ms": sum(all_) / iterations}
+        for (name, place), all_ in sorted(total.items(), key=lambda item: -sum(item[1]))
+    ]
 
 
 NAMES = ("task", "policy", "algorithm", "steps")

@@ -137,7 +137,7 @@ def training_speed(config: TrainConfig, seeds: int, devices: int = 1) -> Row:
         "cpu_seconds": spent,
         "env_steps_per_second": steps / seconds,
         "agent_steps_per_second": steps * layout.agents / seconds,
-        "peak_megabytes": _peak_megabytes(),
+        "peak_megabytes": peak_megabytes(),
     }
 
 
@@ -295,7 +295,7 @@ def _fresh_cache() -> Iterator[None]:
             compilation_cache.reset_cache()
 
 
-def _peak_megabytes() -> float:
+def peak_megabytes() -> float:
     """Return the most memory that was used: of the device since the process began; on CPUs of the process."""
     statistics = jax.devices()[0].memory_stats()
     if statistics and "peak_bytes_in_use" in statistics:
