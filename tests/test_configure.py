@@ -21,6 +21,7 @@ from legoswarm.files import read_arrays
 from legoswarm.learn import loop
 from legoswarm.learn.folder import CHECKPOINT, RunFolder, read_train, train_json
 from legoswarm.policies.lego import LegoPolicy
+from legoswarm.tasks.navigation import Navigation
 from tests.policies import policy_of
 
 CONVERT = Path(__file__).parent.parent / "tools" / "convert.py"
@@ -63,6 +64,8 @@ def trained(tmp_path, monkeypatch):
     [
         ("spread", lambda: TrainConfig(Spread())),
         ("spread", lambda: configure("spread")),
+        ("navigation --agents 4", lambda: TrainConfig(Navigation(agents=4))),
+        ("navigation --algorithm mappo", lambda: configure("navigation", algorithm="mappo")),
         ("spread --policy mappo --envs 64", lambda: configure("spread", policy="mappo", envs=64)),
         ("spread --agents 4 --no-anneal", lambda: configure(Spread(agents=4), LegoPolicy(), anneal=False)),
         (
@@ -86,6 +89,18 @@ def test_what_was_found_for_a_policy_is_its_default():
         assert {name: getattr(train.algorithm, name) for name in found} == {**found, "entropy": 0.5}
     assert configure("spread", "mappo-gnn", "masac").algorithm == ALGORITHMS["masac"]()
     assert TrainConfig(Spread(), POLICIES["mappo-gnn"]()) == configure("spread", "mappo-gnn")
+
+
+def test_what_was_found_for_a_task_is_its_default():
+    """Before what was found for the policy; what is given wins, and a policy takes what it has."""
+    train = configure("navigation", gamma=0.95)
+    found = {**Navigation.suits["masac"], "gamma": 0.95}
+    assert LegoPolicy.tuned["masac"]["lr"] != found["lr"]
+    assert {**vars(train.policy), **vars(train.algorithm)}.items() >= found.items()
+    assert train.policy.squash == 1 == TrainConfig(Navigation()).policy.squash  # the world's own limit
+    assert configure("navigation", leash=1.0).policy.leash == 1
+    assert configure("navigation", "mappo", "masac").algorithm == configure("navigation").algorithm
+    assert configure("spread").policy == LegoPolicy()
 
 
 @pytest.mark.parametrize(

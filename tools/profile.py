@@ -2,8 +2,9 @@
 
     python tools/profile.py spread --agents 4 --seeds 10 --algorithm mappo --iterations 3 --out profile.json
 
-Words that are not named here are options of `legoswarm train`. Kernels of the same name but for its numbers, and of the
-same place in the program, are one row: their number in an iteration, and the milliseconds that they take together.
+Other words are options of `legoswarm train`. Kernels whose names differ in numbers alone are one row of the table
+which tells how often they run in an iteration, and the milliseconds that they take together. Iterations are also timed
+untraced, in several runs. LEGOSWARM_FAST takes the plain counterpart of a fast path, as everywhere.
 """
 
 from __future__ import annotations
@@ -29,28 +30,18 @@ from legoswarm.learn.train import TrainConfig, TrainState, configure
 from legoswarm.provenance import provenance
 from legoswarm.studies.bench import peak_megabytes
 
-PLACE = 90  # letters of a place in the program that are shown
 
-
-def kernels(folder: str) -> list[tuple[str, str, float]]:
-    """Return name, operation and milliseconds of every kernel of a trace: the GPU's if there is one."""
+def kernels(folder: str) -> list[tuple[str, float]]:
+    """Return name and milliseconds of every kernel of a trace: the GPU's if there is one."""
     [path] = Path(folder).rglob("*.xplane.pb")
     planes = list(jax.profiler.ProfileData.from_file(str(path)).planes)
     found = []
     for plane in [plane for plane in planes if "GPU" in plane.name] or planes:
         for line in plane.lines:
             for event in line.events:
-                stats = dict(event.stats)
-                if line.name.startswith("Stream") if "GPU" in plane.name else "hlo_op" in stats:
-                    name = re.sub(r"[\d.]+", "", event.name)
-                    found.append((name, str(stats.get("hlo_op", "")), event.duration_ns / 1e6))
+                if line.name.startswith("Stream") if "GPU" in plane.name else "hlo_op" in dict(event.stats):
+                    found.append((re.sub(r"[\d.]+", "", event.name), event.duration_ns / 1e6))
     return found
-
-
-def places(program: Any) -> dict[str, str]:
-    """Return where in the source's functions each operation of a compiled program comes from, without what all have."""
-    text = re.findall(r'%?([\w.-]+) = .*?op_name="([^"]*)"', program.as_text())
-    return {name: re.sub(r"(jit|vmap|while|body|closed_call|checkpoint|cond)\(?[^/]*\)?/", "", at) for name, at in text}
 
 
 def main() -> None:
@@ -78,17 +69,17 @@ def main() -> None:
     summary = {
         "wall_ms": wall,
         "runs_ms": walls,
-        "busy_ms": sum(spent for _, _, spent in found) / args.iterations,
+        "busy_ms": sum(spent for _, spent in found) / args.iterations,
         "kernels": len(found) / args.iterations,
         "steps": steps,
         "peak_megabytes": memory,
     }
-    rows = table(found, places(programs.made_for(programs._advance)), args.iterations)
+    rows = table(found, args.iterations)
     print(f"{' '.join(words)}, {args.seeds} seeds: an iteration of {steps:,} steps takes {wall:.1f} ms", end=" ")
     spread = ", ".join(f"{1e3 * steps / each:,.0f}" for each in walls)
     print(f"({spread} steps/s); {summary['busy_ms']:.1f} ms are in {summary['kernels']:.0f} kernels; {memory:,.0f} MB")
     for row in rows[: args.rows]:
-        print(f"{row['ms']:9.3f} ms {row['count']:7.1f} x  {row['kernel'][:44]:44}  {row['place']}")
+        print(f"{row['ms']:9.3f} ms {row['count']:7.1f} x  {row['kernel']}")
     if args.out:
         write_json(args.out, {"command": " ".join(sys.argv), **summary, "rows": rows[:200], **provenance()})
 
@@ -109,15 +100,13 @@ def timed(
     return walls, peak_megabytes()
 
 
-def table(found: list[tuple[str, str, float]], where: dict[str, str], iterations: int) -> list[dict[str, Any]]:
-    """Return a row for all kernels of the same name and place, those that took most first."""
-    total: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
-    for name, operation, spent in found:
-        total[name, where.get(operation, "")[-PLACE:]].append(spent)
-    return [
-        {"kernel": name, "place": place, "count": len(all_) / iterations, "ms": sum(all_) / iterations}
-        for (name, place), all_ in sorted(total.items(), key=lambda item: -sum(item[1]))
-    ]
+def table(found: list[tuple[str, float]], iterations: int) -> list[dict[str, Any]]:
+    """Return a row for all kernels of the same name, those that took most first."""
+    total: dict[str, list[float]] = collections.defaultdict(list)
+    for name, spent in found:
+        total[name].append(spent)
+    ordered = sorted(total.items(), key=lambda item: -sum(item[1]))
+    return [{"kernel": name, "count": len(all_) / iterations, "ms": sum(all_) / iterations} for name, all_ in ordered]
 
 
 NAMES = ("task", "policy", "algorithm", "steps")

@@ -74,7 +74,9 @@ class Train:
     def groups(words: Sequence[str]) -> list[Group]:
         """Return the options of the training and of the task, the policy and the algorithm that the words name."""
         tasks = words[:1] if words and words[0][:1] != "-" else [word for word in words if word in TASKS.names()][:1]
-        return [Group("training", TrainConfig), *(_group(TASKS, TASKS[name]) for name in tasks), *_learner(words)]
+        worlds = [TASKS.make(name) for name in tasks]
+        groups = [_group(TASKS, type(world)) for world in worlds]
+        return [Group("training", TrainConfig), *groups, *_learner(words, *worlds)]
 
     def run(self, command_line: str, given: dict[str, Any]) -> None:
         """Train, or go on with a run, and say where the policy is."""
@@ -98,8 +100,8 @@ class Train:
         sys.stderr.write(f"the policy is in {folder.path}; try: {command('eval', folder.path)}\n")
 
 
-def _learner(words: Sequence[str]) -> list[Group]:
-    """Return the options of the policy, the first one, and of the algorithm that the words name."""
+def _learner(words: Sequence[str], task: Any = None) -> list[Group]:
+    """Return the options of the policy, the first one, and of the algorithm that the words name, as a task has them."""
     after = dict(itertools.pairwise(words))
     policy = starting_policy(after.get("--policy", after.get("--policies")), after.get("--from"))
     kind = POLICIES[policy] if isinstance(policy, str) else policy
@@ -108,8 +110,8 @@ def _learner(words: Sequence[str]) -> list[Group]:
     algorithm = after.get("--algorithm", chosen.get("algorithm")) or own_algorithm(kind, critic)
     if isinstance(policy, str):
         own = {name: value for name, value in chosen.items() if name in field_kinds(kind)}
-        policy = POLICIES.make(policy, **{**suited(policy, algorithm), **own})
-    return [_group(POLICIES, policy), _group(ALGORITHMS, tuned_algorithm(algorithm, policy))]
+        policy = POLICIES.make(policy, **{**suited(policy, algorithm, task), **own})
+    return [_group(POLICIES, policy), _group(ALGORITHMS, tuned_algorithm(algorithm, policy, task))]
 
 
 def _group(registry: Registry[Any], config: Any) -> Group:

@@ -31,19 +31,23 @@ Tree = TypeVar("Tree")
 class TrainConfig:
     """All that decides a training run's result, beside the seed.
 
-    Without an algorithm it is the one that the policy's critic is for, with the values that were found for the policy.
+    Without a policy it is LEGO as it suits the task. Without an algorithm it is the one that the policy's critic is
+    for, with the values that were found for the policy and the task.
     """
 
     task: Task
-    policy: Policy = dataclasses.field(default_factory=LegoPolicy)
+    policy: Any = None  # a Policy
     algorithm: Any = None  # an Algorithm
     steps: int = option(2_000_000, "environment steps for each seed")
     runaway: float = option(1e3, "coordinate beyond which an agent has left the task for good: its seed has diverged")
 
     def __post_init__(self) -> None:
-        algorithm = self.algorithm or tuned_algorithm(own_algorithm(self.policy), self.policy)
+        name = self.algorithm.name if self.algorithm else own_algorithm(self.policy or LegoPolicy)
+        policy: Any = self.policy or LegoPolicy(**suited(LegoPolicy.name, name, self.task))
+        algorithm = self.algorithm or tuned_algorithm(name, policy, self.task)
+        object.__setattr__(self, "policy", policy)
         object.__setattr__(self, "algorithm", algorithm)
-        algorithm.check(self.policy, self.task)
+        algorithm.check(policy, self.task)
         check_slots(self.task.layout.slots)
         envs, rollout = algorithm.envs, algorithm.rollout
         if not self.batch <= self.steps < 2**31 * self.batch:
@@ -74,8 +78,9 @@ def configure(
     """Return the training that a few words name, the same from Python and from the command line.
 
     `options` are `steps`, `runaway` and fields of the task, the policy or the algorithm; one that none of them has is
-    refused by name. A policy's `recipe` is a set of them. What is not given is what was found for the policy with this
-    algorithm, else the class's own default. Without an algorithm it is the one that the policy's critic is for.
+    refused by name. A policy's `recipe` is a set of them. What is not given is what was found for the task, or for the
+    policy, with this algorithm, else the class's own default. Without an algorithm it is the one that the policy's
+    critic is for.
     """
     if recipe is not None:
         recipes = (POLICIES[policy] if isinstance(policy, str) else policy).recipes
@@ -99,14 +104,12 @@ def configure(
         raise ValueError(f"neither the task {names[0]} nor the policy {names[1]} nor {names[2]} has {unknown[0]!r}")
     given = [{name: value for name, value in options.items() if name in part} for part in parts]
     world = _made(TASKS, task, given[0])
-    needed = suited(policy, algorithm) if isinstance(policy, str) else {}
-    if needed.get("squash") and math.isfinite(world.action_limit.size):
-        needed["squash"] = world.action_limit.size  # what is longer would be cut off anyway
+    needed = suited(policy, algorithm, world) if isinstance(policy, str) else {}
     chosen = _made(POLICIES, policy, {**needed, **given[1]})
     return TrainConfig(
         world,
         chosen,
-        tuned_algorithm(algorithm, chosen, **given[2]),
+        tuned_algorithm(algorithm, chosen, world, **given[2]),
         **plain_fields(TrainConfig, given[3]),
     )
 
@@ -123,10 +126,13 @@ def own_algorithm(policy: Policy | type[Policy], critic: str | None = None) -> s
     return "masac" if (critic or policy.critic) == "none" else "mappo"
 
 
-def suited(policy: str, algorithm: str) -> dict[str, Any]:
-    """Return the options of a policy that an algorithm needs, and those that the policy has with it by default."""
-    suits = [POLICIES[policy].suits.get(kind, {}) for kind in _kinds(algorithm)]
-    return {**ALGORITHMS[algorithm].needs, **{name: value for each in suits for name, value in each.items()}}
+def suited(policy: str, algorithm: str, task: Task | None = None) -> dict[str, Any]:
+    """Return the options of a policy that an algorithm needs, and those it has with it, or in a task, by default."""
+    kind = POLICIES[policy]
+    found = {**ALGORITHMS[algorithm].needs, **_found(kind.suits, algorithm), **_for_task(task, algorithm, kind)}
+    if task and found.get("squash") and math.isfinite(task.action_limit.size):
+        found["squash"] = task.action_limit.size  # what is longer would be cut off anyway
+    return found
 
 
 def _kinds(algorithm: str) -> list[str]:
@@ -134,10 +140,21 @@ def _kinds(algorithm: str) -> list[str]:
     return [getattr(cls, "name", "") for cls in reversed(ALGORITHMS[algorithm].__mro__)]
 
 
-def tuned_algorithm(name: str, policy: Policy | type[Policy], **given: Any) -> Algorithm:
-    """Return an algorithm with the values that were found for a policy with it, or with what it is a kind of."""
-    found = {field: value for kind in _kinds(name) for field, value in policy.tuned.get(kind, {}).items()}
-    return ALGORITHMS.make(name, **{**found, **given})
+def tuned_algorithm(name: str, policy: Policy | type[Policy], task: Any = None, **given: Any) -> Algorithm:
+    """Return an algorithm with the values that were found for a policy with it, and for a task."""
+    return ALGORITHMS.make(name, **{**_found(policy.tuned, name), **_for_task(task, name, ALGORITHMS[name]), **given})
+
+
+def _found(values: dict[str, dict[str, Any]], algorithm: str) -> dict[str, Any]:
+    """Return the values that stand under an algorithm's name, or under that of what it is a kind of."""
+    return {name: value for kind in _kinds(algorithm) for name, value in values.get(kind, {}).items()}
+
+
+def _for_task(task: Any, algorithm: str, cls: Any) -> dict[str, Any]:
+    """Return those values found for a task with an algorithm that are fields of a class."""
+    fields = {field.name for field in dataclasses.fields(cls)}
+    found = _found(getattr(task, "suits", {}), algorithm)
+    return {name: value for name, value in found.items() if name in fields}
 
 
 class TrainState(eqx.Module):

@@ -18,11 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
-from legoswarm.fast.backend import on_cpu, over_seeds
+from legoswarm.evaluate.policies import EPISODE_SEED
+from legoswarm.fast.backend import on_cpu
 from legoswarm.fast.device_lock import device_lock
 from legoswarm.fast.kept import FOLDER
 from legoswarm.learn.programs import Programs
-from legoswarm.learn.train import TrainConfig, TrainState, configure, make_train
+from legoswarm.learn.train import TrainConfig, TrainState, configure
 from legoswarm.policies.networks.roles import count_parameters, make_policies
 from legoswarm.policies.networks.team import decide
 from legoswarm.policies.saved.act import Swarm
@@ -145,23 +146,14 @@ def training_speed(config: TrainConfig, seeds: int, devices: int = 1) -> Row:
 def seconds_to_return(config: TrainConfig, seeds: int, target: float, chunk: int = 25, episodes: int = 200) -> Row:
     """Count the seconds, compilation included, until the mean over seeds of the primary figure reaches `target`."""
     started = time.monotonic()
-    program = make_train(config)
-    state = Programs(config, range(seeds)).first_state()
-
-    @jax.jit
-    def onward(state: Any, count: Any) -> Any:
-        """Run some iterations and their evaluation in one program: one compilation."""
-
-        def one(state: Any) -> Any:
-            state, _ = program.advance(state, count)
-            return state, program.evaluate(state, jax.random.key(0), episodes)[config.task.primary]
-
-        return over_seeds(one)(state)
-
+    programs = Programs(config, range(seeds), episodes)
+    state = programs.first_state()
+    programs.compile(state)
     reached, steps, seconds, curve = None, 0, 0.0, []
     for done in range(chunk, config.iterations + chunk, chunk):
-        state, figures = onward(state, jnp.array(min(chunk, config.iterations - done + chunk)))
-        steps, mean = min(done, config.iterations) * config.batch, float(np.mean(jax.device_get(figures)))
+        state, _ = programs.advance(state, min(chunk, config.iterations - done + chunk))
+        figures = jax.device_get(programs.measure(state, EPISODE_SEED))[config.task.primary]
+        steps, mean = min(done, config.iterations) * config.batch, float(np.mean(figures))
         seconds = time.monotonic() - started
         curve.append({"steps": steps, "seconds": seconds, "mean": mean})
         sys.stderr.write(f"{steps:>12,} steps  {seconds:6.1f} s  {mean:9.1f}\n")

@@ -191,7 +191,6 @@ def beyond(scale: Scale) -> Iterable[Part]:
 
 
 LOCAL = (("nearest", 7), ("encoder", "joint"))  # who sees its neighbours alone
-SENSOR = (("nearest", 16), ("encoder", "joint"))  # and all hits of its LiDAR
 
 
 def at_size(agents: int, arena: str = "", nearest: int | None = None, **changes: Any) -> Measure:
@@ -221,14 +220,10 @@ def navigation(scale: Scale) -> Iterable[Part]:
     """Train with eight agents; evaluate at up to 1,024, with and without obstacles, and in two dense arenas.
 
     Goals lie at most 3 away, so that trips are alike. The arenas of training have sides of 2 to 4: in the smallest one
-    agents meet as often as in the dense arenas. The limit on costs is what the best seeds of a training without one
-    came to; it begins when agents have learned to fly. One run, and a part for each kind of arena it is evaluated in.
+    agents meet as often as in the dense arenas. One run, and a part for each kind of arena it is evaluated in.
     """
-    limit = {"cost_limit": 5e-5, "cost_start": 0.4, "multiplier": 1.0, "multiplier_most": 4.0}
-    values = scale.beside("masac", updates=4, samples=256, **limit)
-    options = (*SENSOR, ("leash", 0.0), ("gamma", 0.98), ("lr", 1e-3), ("tau", 0.01), *values)
-    world = Navigation(agents=scale.size(8), side=4.0, sides=(2.0, 3.0, 4.0), travel=3.0)  # a leash would pull at goals
-    trained = Training(world, "lego", 1_500_000, options=options, algorithm="masac")
+    world = Navigation(agents=scale.size(8), side=4.0, sides=(2.0, 3.0, 4.0), travel=3.0)
+    trained = Training(world, "lego", 1_500_000, options=(("encoder", "joint"),), algorithm="masac")
     sizes = scale.sizes(8, 32, 128, 512, 1024)
     arenas = {
         "free": [at_size(agents, "free", obstacles=0, side=0.0) for agents in sizes],

@@ -59,6 +59,15 @@ class Navigation:
 
     name: ClassVar[str] = "navigation"
     primary: ClassVar[str] = "success"
+    # A leash would pull at far goals, through others. The limit on costs is what the best seeds of a training without
+    # one came to; it begins when agents have learned to fly (docs/experiments.md).
+    suits: ClassVar = {
+        "mappo": {"leash": 0.0, "nearest": 16},
+        "masac": {
+            "leash": 0.0, "nearest": 16, "gamma": 0.98, "lr": 1e-3, "tau": 0.01, "updates": 4, "samples": 256,
+            "cost_limit": 5e-5, "cost_start": 0.4, "multiplier": 1.0, "multiplier_most": 4.0,
+        },
+    }  # fmt: skip
 
     agents: int = option(8, "number of agents", low=1)
     obstacles: int | None = option(None, "number of obstacles (default: as many as agents)", low=0)

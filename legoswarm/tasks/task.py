@@ -30,7 +30,8 @@ class State(eqx.Module):
 class Task(Protocol):
     """The protocol that the rollout, the evaluator and the viewers rely on.
 
-    A task may also have `cost(state)`: for each agent, what an algorithm can hold below a limit (`--cost-limit`).
+    A task may also have `cost(state)`: for each agent, what an algorithm can hold below a limit (`--cost-limit`); and
+    `suits`: by algorithm, the options of policies and algorithms that were found for it, which are defaults then.
     """
 
     name: ClassVar[str]
