@@ -5,12 +5,18 @@
 Other words are options of `legoswarm train`. Kernels whose names differ in numbers alone are one row of the table
 which tells how often they run in an iteration, and the milliseconds that they take together. Iterations are also timed
 untraced, in several runs. LEGOSWARM_FAST takes the plain counterpart of a fast path, as everywhere.
+
+    python tools/profile.py --table results/speed/profile/*.json
+
+prints the table of docs/speed.md instead.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import json
+import os
 import re
 import sys
 import tempfile
@@ -24,6 +30,7 @@ from legoswarm.cli.options import parse
 from legoswarm.cli.train import Train
 from legoswarm.fast.caches import use_caches
 from legoswarm.fast.device_lock import device_lock
+from legoswarm.fast.switches import VARIABLE
 from legoswarm.files import write_json
 from legoswarm.learn.programs import Programs
 from legoswarm.learn.train import TrainConfig, TrainState, configure
@@ -53,7 +60,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--table", type=Path, nargs="+", help="files whose figures are printed, instead")
     args, words = parser.parse_known_args()
+    if args.table:
+        print(speeds(args.table))
+        return
     use_caches()
     given = parse(Train, "profile", words)
     config = configure(**{name: value for name, value in given.items() if name not in vars(Train()) or name in NAMES})
@@ -81,7 +92,16 @@ def main() -> None:
     for row in rows[: args.rows]:
         print(f"{row['ms']:9.3f} ms {row['count']:7.1f} x  {row['kernel']}")
     if args.out:
-        write_json(args.out, {"command": " ".join(sys.argv), **summary, "rows": rows[:200], **provenance()})
+        write_json(
+            args.out,
+            {
+                "command": " ".join(sys.argv),
+                "switches": os.environ.get(VARIABLE, ""),
+                **summary,
+                "rows": rows[:200],
+                **provenance(),
+            },
+        )
 
 
 def timed(
@@ -107,6 +127,18 @@ def table(found: list[tuple[str, float]], iterations: int) -> list[dict[str, Any
         total[name].append(spent)
     ordered = sorted(total.items(), key=lambda item: -sum(item[1]))
     return [{"kernel": name, "count": len(all_) / iterations, "ms": sum(all_) / iterations} for name, all_ in ordered]
+
+
+def speeds(files: list[Path]) -> str:
+    """Return a table in Markdown: steps a second in the mean of the runs, the slowest and the fastest, and memory."""
+    lines = ["| file | steps/s | of single runs | an iteration | memory |", "|---|---|---|---|---|"]
+    for path in files:
+        found = json.loads(path.read_text())
+        runs = sorted(1e3 * found["steps"] / each for each in found["runs_ms"])
+        mean, most = 1e3 * found["steps"] / found["wall_ms"], f"{runs[0]:,.0f} to {runs[-1]:,.0f}"
+        cells = f"{mean:,.0f}", most, f"{found['wall_ms']:.1f} ms", f"{1e-3 * found['peak_megabytes']:.1f} GB"
+        lines.append(f"| `{path.stem}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 NAMES = ("task", "policy", "algorithm", "steps")

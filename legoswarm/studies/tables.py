@@ -28,7 +28,7 @@ ABOUT = {
     "success": "Share of agents that touch nobody and nothing in 256 steps, and reach their goals.",
 }
 WITH_FOUR = {"spread-4": "generalization", "published-4": "beyond"}  # studies in which four agents train
-DIGITS = {FIGURE: 1, "pursuer_return": 0, "safe": 4, "success": 4}
+DIGITS = {FIGURE: 1, "pursuer_return": 0, "safe": 5, "success": 5}
 
 
 class Row(NamedTuple):
