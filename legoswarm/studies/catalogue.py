@@ -212,7 +212,7 @@ def swarms(scale: Scale) -> Iterable[Part]:
     yield Part("lego", (trained,), tuple(map(at_size, sizes)), "lego at constant density")
     untrained = [at_size(agents, nearest=8, density=1.0, sensing=1.2, horizon=50) for agents in sizes]
     yield Part("zoo", ("zoo:spread",), tuple(untrained), "zoo:spread, not trained for it")
-    central = [at_size(agents, density=1.0, horizon=50) for agents in scale.sizes(8, 64, 256)]
+    central = [at_size(agents, density=1.0, horizon=50) for agents in sizes]
     yield Part("hungarian", ("hungarian",), tuple(central), "hungarian, sees everything")
 
 

@@ -49,8 +49,10 @@ NAVIGATION: dict[str, dict[str, dict[int, Cell]]] = {
         "dense": {32: (0.756, 0.0), 128: (0.827, 0.0)},
         "nominal controller, free": {8: (0.750, 0.040), 32: (0.753, 0.035)},
         "nominal controller, with obstacles": {8: (0.563, 0.045), 32: (0.544, 0.028)},
+        "nominal controller, dense": {32: (0.347, 0.0), 128: (0.383, 0.0)},
         "decentralised CBF-QP, free": {8: (0.994, 0.006), 32: (0.950, 0.021)},
         "decentralised CBF-QP, with obstacles": {8: (0.881, 0.023), 32: (0.819, 0.030)},
+        "decentralised CBF-QP, dense": {32: (0.781, 0.0)},
     },
     "safe": {
         "free": {8: (1.0, 0.0), 32: (1.0, 0.0), 128: (1.0, 0.0), 512: (1.0, 0.0)},
@@ -58,8 +60,10 @@ NAVIGATION: dict[str, dict[str, dict[int, Cell]]] = {
         "dense": {32: (1.0, 0.0), 128: (0.994, 0.0)},
         "nominal controller, free": {8: (0.750, 0.040), 32: (0.753, 0.035)},
         "nominal controller, with obstacles": {8: (0.563, 0.045), 32: (0.544, 0.028)},
+        "nominal controller, dense": {32: (0.347, 0.0), 128: (0.383, 0.0)},
         "decentralised CBF-QP, free": {8: (1.0, 0.0), 32: (1.0, 0.0)},
         "decentralised CBF-QP, with obstacles": {8: (0.988, 0.0), 32: (1.0, 0.0)},
+        "decentralised CBF-QP, dense": {32: (1.0, 0.0)},
     },
 }
 
