@@ -141,7 +141,8 @@ TABLES = {
         *(Row(f"LEGO-MASAC, {arena}", "navigation", f"lego, {arena.split()[-1]}", paper.NAVIGATION[figure][arena])
           for arena in ("free", "with obstacles", "dense")),
         *(Row(name, "navigation", "", shares) for name, shares in paper.NAVIGATION[figure].items() if "," in name),
-    ], head="{}", figure=figure, beside="what GCBF+ had with its published weights, and what two controllers had in its code")
+    ], head="{}", figure=figure,
+        beside="what GCBF+ had with its published weights, and what two controllers had in its code")
       for figure in ("success", "safe")},
     "tag": Table("three pursuers of a method against two evaders of the same", (3,), [
         *_rows("tag", {"lego": PAIRS, "lego after 1e6 steps": PAIRS} | dict.fromkeys(BASELINES, OWN))],
