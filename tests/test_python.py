@@ -357,8 +357,8 @@ def test_the_notebook_runs(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(("command", "wait"), [("eval", 3.0), ("eval", 6.0), ("watch", 3.0)])
 def test_an_interrupt_ends_what_leaves_nothing_behind(command, wait, tmp_path):
     """While programs are traced, and while XLA compiles, when Python does not get to run."""
-    rest = {"eval": ["--episodes", "3000"], "watch": ["--out", str(tmp_path / "film.gif")]}
-    words = [command, "zoo:spread", "--agents", "9", *rest[command]]
+    rest = {"eval": "--agents 9 --episodes 3000", "watch": f"--agents 99 --out {tmp_path / 'film.gif'}"}
+    words = [command, "zoo:spread", *rest[command].split()]
     process = subprocess.Popen(
         [sys.executable, "-m", "legoswarm.cli", *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), "JAX_COMPILATION_CACHE_DIR": ""},

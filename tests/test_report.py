@@ -267,7 +267,7 @@ def test_markdown_tables_stand_at_their_places(results, tmp_path):
     ("words", "refusal"),
     [
         ("my own words\n", "no place for the tables"),
-        (f"{MARK.format('begin nothing')}{END}\n", "a place for 'nothing'"),
+        (f"{MARK.format('begin no_thing-1')}{END}\n", "a place for 'no_thing-1'"),
     ],
 )
 def test_a_file_without_a_known_place_is_left_alone(results, tmp_path, words, refusal):

@@ -21,7 +21,7 @@ from legoswarm.studies.tables import ABOUT, BASELINES, DIGITS, FIGURE, TABLES, R
 
 MARK = "<!-- legoswarm report: {} -->"
 BEGIN, END = MARK.format("begin"), MARK.format("end")  # the place of README's table; others say: begin NAME
-PLACE = re.compile(MARK.format("begin ?([a-z-]*)") + ".*?" + END, re.DOTALL)
+PLACE = re.compile(MARK.format(r"begin ?(\S*)") + ".*?" + END, re.DOTALL)
 
 
 def write_markdown(results: Results, path: Path) -> None:
