@@ -33,7 +33,7 @@ class Layout:
             raise ValueError("a layout needs at least one controlled role and no negative slots")
         if not 0 <= self.private <= len(self.roles) - self.controlled:
             raise ValueError(f"{self.private} private roles are more than there are roles of objects")
-        for role in self.roles[len(self.roles) - self.private :]:
+        for role in self._private_roles:
             if self.members(role) % max(self.agents, 1):
                 raise ValueError(f"{self.members(role)} slots of {role} cannot be shared by {self.agents} agents")
         if self.dimension < 1:
@@ -43,6 +43,10 @@ class Layout:
     def controlled_roles(self) -> tuple[str, ...]:
         """Return the roles that act."""
         return self.roles[: self.controlled]
+
+    @property
+    def _private_roles(self) -> tuple[str, ...]:
+        return self.roles[len(self.roles) - self.private :]
 
     @property
     def agents(self) -> int:
@@ -71,10 +75,15 @@ class Layout:
         shared = np.arange(self.entities)[None] < self.shared
         return shared | (np.concatenate(owners)[None] == np.arange(self.agents)[:, None])
 
+    def only(self, roles: tuple[str, ...]) -> Layout:
+        """Return the layout with some of its roles alone; those that it does not have stay away."""
+        kept = [role for role in self.roles if role in roles]
+        acting, private = (sum(role in kept for role in few) for few in (self.controlled_roles, self._private_roles))
+        return Layout(tuple(kept), tuple(map(self.members, kept)), acting, self.dimension, private)
+
     def each(self, role: str) -> int:
         """Count the slots of a private role that each agent has; 0 if the role is not private."""
-        private = self.roles.index(role) >= len(self.roles) - self.private
-        return self.members(role) // max(self.agents, 1) if private else 0
+        return self.members(role) // max(self.agents, 1) if role in self._private_roles else 0
 
     def members(self, role: str) -> int:
         """Count the slots of one role."""

@@ -58,7 +58,6 @@ def policies(tmp_path_factory):
     short = {"pursuers": 2, "evaders": 1, "obstacles": 1, "horizon": 20}
     save_small(folder / "tag", Tag(**short), seeds=(0, 1))
     save_small(folder / "other", Tag(**short), seeds=(5,))
-    save_small(folder / "arena", Tag(**short, arena=True))
     save_small(folder / "open", Tag(**short, occlusion=False))
     save_small(folder / "same", Tag(**{**short, "limit": "disc:8"}))
     (folder / "damaged").mkdir()
@@ -231,7 +230,6 @@ REFUSED = {
     "eval spread --pursuers @tag --evaders @tag": "spread has nobody to meet",
     "eval tag --pursuers @spread --evaders @tag": "spread was trained on spread, not on tag",
     "eval tag --pursuers @tag --evaders @spread": "spread was trained on spread, not on tag",
-    "eval tag --pursuers @tag --evaders @arena": "must know the same roles",
     "eval tag --pursuers @tag --evaders @open": "they live in different worlds: occlusion True and False",
     "eval tag --pursuers @tag --evaders nowhere": "nowhere does not exist",
     "eval tag --pursuers @tag --evaders @tag --agents 3": "use --teams",

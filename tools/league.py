@@ -16,9 +16,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from legoswarm.evaluate.policies import rows_of, trained_task
+from legoswarm.evaluate.policies import meeting_task, rows_of
 from legoswarm.fast.caches import use_caches
 from legoswarm.files import write_json
+from legoswarm.policies.networks.team import knowing
 from legoswarm.policies.saved.file import PolicyFile, load_policy
 from legoswarm.provenance import provenance
 
@@ -34,7 +35,12 @@ def pairing(pursuers: PolicyFile, evaders: PolicyFile, episodes: int, starts: in
         role: jax.tree.map(lambda leaf, at=at: leaf[at], file.policies[role].actor)
         for role, file, at in (("pursuer", pursuers, first), ("evader", evaders, second))
     }
-    rows = rows_of(trained_task(pursuers), actors, tuple(range(len(first))), episodes, starts)
+    task = meeting_task((pursuers, evaders), {})
+    actors = {
+        role: knowing(actors[role], file.layout.roles, task.layout.roles)
+        for role, file in (("pursuer", pursuers), ("evader", evaders))
+    }
+    rows = rows_of(task, actors, tuple(range(len(first))), episodes, starts)
     return [
         {
             "pursuer_seed": pursuers.seeds[first[at]],

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -22,9 +22,10 @@ from legoswarm.evaluate.references import PLANNED_WORLDS, REFERENCES, reference_
 from legoswarm.evaluate.statistics import deviation
 from legoswarm.fast.backend import over_seeds
 from legoswarm.files import FileError
-from legoswarm.policies.networks.team import Actors
+from legoswarm.policies.networks.team import Actors, knowing
 from legoswarm.policies.saved.description import check_slots
 from legoswarm.policies.saved.file import PolicyFile, load_policy
+from legoswarm.scene import Layout
 from legoswarm.tasks.adapters.outside import OutsideTask
 from legoswarm.tasks.mpe2_spread import Mpe2Spread
 from legoswarm.tasks.spread import Spread
@@ -74,9 +75,9 @@ def evaluate_policy(
         yield from _reference_rows(policy, tasks, file, seed, episodes, starts)
         return
     head_to_head = policy in TASKS.names() or bool(opponents)
-    files = _opponents(policy, opponents or {}, changes or {}) if head_to_head else {"": load_policy(policy, nearest)}
-    file = next(iter(files.values()))
-    tasks = _sized(trained_task(file), changes or {}, agents, teams)
+    files = _opponents(policy, opponents or {}) if head_to_head else {"": load_policy(policy, nearest)}
+    world = meeting_task(files.values(), changes or {}) if head_to_head else trained_task(files[""])
+    tasks = _sized(world, changes or {}, agents, teams)
     for each in files.values():
         for task in tasks:
             each.check_team(task.layout)
@@ -84,11 +85,11 @@ def evaluate_policy(
     if engine == "mpe2":
         if head_to_head:
             raise ValueError("the engine mpe2 runs one policy of Spread, not head to head")
-        actors, seeds = _stacked_actors(file, seed)
+        actors, seeds = _stacked_actors(files[""], seed)
         for task in [inside_mpe2(task) for task in tasks]:
             yield from ({**row, **limited, "engine": "mpe2"} for row in rows_of(task, actors, seeds, episodes, starts))
         return
-    actors, seeds = _meeting(files, seed) if head_to_head else _stacked_actors(file, seed)
+    actors, seeds = _meeting(files, tasks[0].layout, seed) if head_to_head else _stacked_actors(files[""], seed)
     for task in tasks:
         yield from ({**row, **limited} for row in rows_of(task, actors, seeds, episodes, starts))
 
@@ -243,7 +244,7 @@ def _number(value: float) -> str:
     return f"{value:.{2 if abs(value) >= 1 else 3}f}"
 
 
-def _opponents(name: str, opponents: dict[str, str], changes: dict[str, Any]) -> dict[str, PolicyFile]:
+def _opponents(name: str, opponents: dict[str, str]) -> dict[str, PolicyFile]:
     """Return the policies that meet, by role, in the task's order of roles."""
     if name not in TASKS.names():
         raise ValueError(f"head to head needs a task's name ({', '.join(TASKS.names())}) first, not {name!r}")
@@ -257,15 +258,22 @@ def _opponents(name: str, opponents: dict[str, str], changes: dict[str, Any]) ->
     for role, file in files.items():
         if file.task["name"] != name:
             raise ValueError(f"{opponents[role]} was trained on {file.task['name']}, not on {name}")
-        known = [files[r].layout for r in (roles[0], role)]
-        if known[0].roles != known[1].roles or role not in file.policies:
-            raise FileError(f"policies that meet must know the same roles, not {known[0].roles} and {known[1].roles}")
-    first, *others = (_settings(changed(trained_task(file), changes)) for file in files.values())
-    for other in others:
-        for setting, value in first.items():
-            if value != other[setting]:
-                raise ValueError(f"they live in different worlds: {setting} {value} and {other[setting]}")
+        if role not in file.policies:
+            raise FileError(f"{opponents[role]} has no policy for the role {role}")
     return files
+
+
+def meeting_task(files: Iterable[PolicyFile], changes: dict[str, Any]) -> Task:
+    """Return the world in which policies meet: one that all were trained in, and that shows what any of them knows."""
+    first, *others = [changed(trained_task(file), changes) for file in files]
+    shown: dict[str, Any] = {name: getattr(first, name) for name in getattr(first, "shown", ())}
+    shown |= {name: value for other in others for name in shown if (value := getattr(other, name))}
+    worlds = [_settings(task) for task in (first, *others)]
+    for other in worlds[1:]:
+        for setting, value in worlds[0].items():
+            if value != other[setting] and not (setting in shown and not value * other[setting]):
+                raise ValueError(f"they live in different worlds: {setting} {value} and {other[setting]}")
+    return dataclasses.replace(first, **shown)  # pyright: ignore[reportArgumentType]
 
 
 def _settings(task: Task) -> dict[str, Any]:
@@ -280,7 +288,7 @@ def _stacked_actors(file: PolicyFile, seed: int | None) -> tuple[Actors, tuple[i
     return {role: policy.actor for role, policy in policies.items()}, file.seeds if seed is None else (seed,)
 
 
-def _meeting(files: dict[str, PolicyFile], seed: int | None) -> tuple[Actors, tuple[int, ...]]:
+def _meeting(files: dict[str, PolicyFile], layout: Layout, seed: int | None) -> tuple[Actors, tuple[int, ...]]:
     """Let seed k of one policy meet seed k of the other; the shorter list of seeds starts again."""
     sides = {role: _stacked_actors(file, seed) for role, file in files.items()}
     longest = max((seeds for _, seeds in sides.values()), key=len)
@@ -289,7 +297,8 @@ def _meeting(files: dict[str, PolicyFile], seed: int | None) -> tuple[Actors, tu
         index = np.arange(len(longest)) % count
         return jax.tree.map(lambda leaf: leaf[index], actor)
 
-    return {role: repeat(actors[role], len(seeds)) for role, (actors, seeds) in sides.items()}, longest
+    actors = {role: repeat(actors[role], len(seeds)) for role, (actors, seeds) in sides.items()}
+    return {role: knowing(actor, files[role].layout.roles, layout.roles) for role, actor in actors.items()}, longest
 
 
 def changed(task: Task, changes: dict[str, Any]) -> Task:

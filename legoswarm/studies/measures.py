@@ -13,10 +13,10 @@ import numpy as np
 
 from legoswarm.configs import named
 from legoswarm.evaluate.episodes import Trajectory, play
-from legoswarm.evaluate.policies import EPISODE_SEED, evaluate_policy, rows_of, trained_task
+from legoswarm.evaluate.policies import EPISODE_SEED, evaluate_policy, meeting_task, rows_of, trained_task
 from legoswarm.files import finite
 from legoswarm.policies.networks.roles import make_policies
-from legoswarm.policies.networks.team import Actors
+from legoswarm.policies.networks.team import Actors, knowing
 from legoswarm.policies.saved.act import Swarm, load
 from legoswarm.policies.saved.file import load_policy
 from legoswarm.show.draw import entity_roles
@@ -56,8 +56,8 @@ def head_to_head(policies: Sequence[str], scale: Scale) -> dict[str, Any]:
     meeting = {"pursuer": policies[0], "evader": policies[-1]}
     rows = list(evaluate_policy("tag", opponents=meeting, episodes=scale.episodes))
     sides = {role: load(policy) for role, policy in meeting.items()}
-    task = trained_task(sides["pursuer"].file)
-    actors = {role: swarm.actors[role] for role, swarm in sides.items()}
+    task = meeting_task([swarm.file for swarm in sides.values()], {})
+    actors = {role: knowing(s.actors[role], s.file.layout.roles, task.layout.roles) for role, s in sides.items()}
     return {"rows": rows, "trajectories": _records([""], task, _episodes(task, actors, 1))}
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from legoswarm.arrays import AnyArray, namespace
 from legoswarm.configs import option
@@ -20,17 +20,25 @@ from legoswarm.tasks.worlds.particles import Bodies, distances, unit
 from legoswarm.tasks.worlds.protocol import find_protocol
 
 
+class Chase(State):
+    """A world whose agents remember: for how many steps each of them has not seen each other one."""
+
+    unseen: Int[AnyArray, "agents agents"]
+
+
 @TASKS.register
 @dataclasses.dataclass(frozen=True)
 class Tag:
     """Pursuers touch evaders, evaders stay away and inside; T = 100.
 
     Every pursuer gets +10 for each touching pair; an evader gets -10 for each pursuer that touches it and a
-    growing penalty beyond |x| = 0.9. An entity is hidden when an obstacle cuts the line of sight to it.
+    growing penalty beyond |x| = 0.9. An entity is hidden when an obstacle cuts the line of sight to it. With `memory`
+    an agent then has an entity of its own where it last saw the other one, with the velocity that this one had.
     """
 
     name: ClassVar[str] = "tag"
     primary: ClassVar[str] = "pursuer_return"
+    shown: ClassVar[tuple[str, ...]] = ("arena", "memory")
 
     pursuers: int = option(3, "number of pursuers")
     evaders: int = option(2, "number of evaders")
@@ -42,6 +50,7 @@ class Tag:
     )
     occlusion: bool = option(True, "obstacles block the line of sight")
     arena: bool = option(False, "show the arena's centre to policies as an entity of its own role")
+    memory: int = option(0, "steps for which agents remember where they last saw those they no longer see; 0: none")
     horizon: int = option(100, "steps of an episode")
     sensing: float = sensing_option()
 
@@ -52,6 +61,8 @@ class Tag:
             raise ValueError("the horizon must be at least 1 step, and less than 2^31")
         if not self.sensing >= 0:
             raise ValueError(f"sensing must be at least 0, not {self.sensing}")
+        if not 0 <= self.memory < 2**30:
+            raise ValueError("the memory must be at least 0 steps, and less than 2^30")
         _ = self.action_limit
 
     @property
@@ -61,11 +72,13 @@ class Tag:
 
     @property
     def layout(self) -> Layout:
-        """Return pursuers, evaders, obstacles and, if asked for, the arena's centre as a role of its own."""
-        roles, slots = ("pursuer", "evader", "obstacle"), (self.pursuers, self.evaders, self.obstacles)
+        """Return pursuers, evaders, obstacles and, if asked for, the arena's centre and who was last seen where."""
+        slots = {"pursuer": self.pursuers, "evader": self.evaders, "obstacle": self.obstacles}
         if self.arena:
-            roles, slots = (*roles, "centre"), (*slots, 1)
-        return Layout(roles, slots, controlled=2)
+            slots["centre"] = 1
+        if self.memory:
+            slots |= {f"lost-{role}": (self.pursuers + self.evaders) * slots[role] for role in ("pursuer", "evader")}
+        return Layout(tuple(slots), tuple(slots.values()), controlled=2, private=2 if self.memory else 0)
 
     @property
     def obstacle_radius(self) -> float:
@@ -75,7 +88,7 @@ class Tag:
     @property
     def radii(self) -> tuple[float, ...]:
         """Return each entity's radius."""
-        return self.bodies.radius + (0.02,) * self.arena
+        return self.bodies.radius + (0.02,) * (self.layout.entities - self.bodies.solid)
 
     @property
     def bodies(self) -> Bodies:
@@ -90,15 +103,41 @@ class Tag:
             [
                 jax.random.uniform(key_agents, (self.layout.agents, 2), minval=-1.0, maxval=1.0),
                 jax.random.uniform(key_obstacles, (self.obstacles, 2), minval=-reach, maxval=reach),
-                jnp.zeros((int(self.arena), 2)),
+                jnp.zeros((self.layout.entities - self.bodies.solid, 2)),
             ]
         )
-        exists = jnp.ones(len(position), bool)
-        return State(position, jnp.zeros_like(position), exists, jnp.zeros((), jnp.int32))
+        start = position, jnp.zeros_like(position), jnp.ones(len(position), bool), jnp.zeros((), jnp.int32)
+        if not self.memory:
+            return State(*start)
+        agents = self.layout.agents
+        return self._remembered(Chase(*start, jnp.full((agents, agents), self.memory, jnp.int32)))
 
     def step(self, state: State, action: Float[AnyArray, "agents dim"]) -> State:
         """Take one step of particle physics under the limited action."""
-        return find_protocol(self.protocol).step(state, self.action_limit(action), self.bodies)
+        after = find_protocol(self.protocol).step(state, self.action_limit(action), self.bodies)
+        return self._remembered(after) if self.memory else after
+
+    def _remembered(self, state: Any) -> Any:
+        """Return a state in which everybody remembers those it saw within the last `memory` steps but does not now."""
+        xp, layout = namespace(state.position), self.layout
+        agents, shared = layout.agents, layout.shared
+
+        def rows(table: AnyArray) -> AnyArray:
+            parts = table[:, : self.pursuers], table[:, self.pursuers :]
+            return xp.concatenate([part.reshape(-1, *table.shape[2:]) for part in parts])
+
+        seen = self.scene(state).seen()[:, :agents]
+        unseen = xp.where(seen, 0, xp.minimum(state.unseen, self.memory) + 1)
+        lost = (unseen > 0) & (unseen <= self.memory) & state.exists[:agents, None]
+
+        def last(values: AnyArray) -> AnyArray:
+            now = rows(xp.broadcast_to(values[None, :agents], (agents, *values[:agents].shape)))
+            return xp.concatenate([values[:shared], xp.where(rows(seen)[:, None], now, values[shared:])])
+
+        exists = xp.concatenate([state.exists[:shared], rows(lost)])
+        return dataclasses.replace(
+            state, position=last(state.position), velocity=last(state.velocity), exists=exists, unseen=unseen
+        )
 
     def _touches(self, state: State) -> Float[AnyArray, "pursuers evaders"]:
         """Return 1 for each pursuer that touches an evader."""

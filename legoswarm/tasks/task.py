@@ -31,7 +31,9 @@ class Task(Protocol):
     """The protocol that the rollout, the evaluator and the viewers rely on.
 
     A task may also have `cost(state)`: for each agent, what an algorithm can hold below a limit (`--cost-limit`); and
-    `suits`: by algorithm, the options of policies and algorithms that were found for it, which are defaults then.
+    `suits`: by algorithm, the options of policies and algorithms that were found for it, which are defaults then; and
+    `shown`, the names of fields that give policies a role more and leave the world as it is: policies with and without
+    may meet.
     """
 
     name: ClassVar[str]

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from legoswarm.policies.networks.decision import Decision
 from legoswarm.policies.networks.roles import Actor
-from legoswarm.scene import Layout, Scene, observe
+from legoswarm.scene import Layout, Scene, View, observe
 
 Actors = dict[str, Actor]  # one for each controlled role
+
+
+class Knowing(eqx.Module):
+    """An actor in a world that has more roles than it knows: it does not see the others."""
+
+    actor: Actor
+    known: tuple[int, ...] = eqx.field(static=True)  # where its roles stand among the world's
+
+    @property
+    def nearest(self) -> int:
+        """Count the entities of each role that the actor looks at; 0: all."""
+        return getattr(self.actor, "nearest", 0)
+
+    def __call__(self, view: View) -> Decision:
+        """Decide from what the actor knows of an observation."""
+        return self.actor(View(view.position, view.velocity, tuple(view.others[at] for at in self.known)))
+
+
+def knowing(actor: Actor, known: tuple[str, ...], roles: tuple[str, ...]) -> Actor:
+    """Return an actor for a world of such roles, all those that it knows among them."""
+    return actor if known == roles else Knowing(actor, tuple(map(roles.index, known)))
 
 
 def decide(actors: Actors, scene: Scene) -> dict[str, Decision]:
