@@ -141,6 +141,18 @@ def test_it_rises_and_falls():
     assert rule(Results({}))[0].missing == ("lego",)
 
 
+def test_the_point_is_chosen_by_other_seeds_than_the_one_that_is_tested_there():
+    """A seed that is lucky at one step does not make a peak of it."""
+    values = np.full((4, 3), 50.0)
+    values[[0, 1, 2], [0, 1, 2]] = 90.0
+    results = tag(0)
+    results.parts["tag"]["lego"]["curve"] |= {"steps": STEPS, "values": values.tolist()}
+    assert rules.peak(results, "lego")[1].tolist() == [50.0] * 3
+    values[1] = 80.0
+    results.parts["tag"]["lego"]["curve"]["values"] = values.tolist()
+    assert rules.peak(results, "lego")[1].tolist() == [80.0] * 3
+
+
 def test_a_peak_before_the_first_evaluation_decides_nothing():
     """A shorter run, evaluated earlier, is above the peak there."""
     results = tag(50, 90, 40, 30)

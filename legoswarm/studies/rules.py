@@ -134,13 +134,18 @@ def ranks_lower(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 def peak(results: Results, label: str) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return where the mean learning curve in Tag is highest, the seeds' values there, and those at the end."""
+    """Return where the mean learning curve in Tag is highest, and the seeds' values there and at the end.
+
+    A seed's own value is the one where the mean of the other seeds is highest: what chooses the point is not what is
+    tested there.
+    """
     curve = results.curve("tag", label)
     if curve is None or len(curve[0]) < 3:
         raise NotRun(label)
     steps, values = curve
-    at = int(values.mean(1).argmax())
-    return float(steps[at]), values[at], values[-1]
+    others = values.sum(1, keepdims=True) - values if values.shape[1] > 1 else values
+    top = np.take_along_axis(values, others.argmax(0)[None], 0)[0]
+    return float(steps[values.mean(1).argmax()]), top, values[-1]
 
 
 def unseen_start(results: Results, label: str) -> Iterator[Finding]:
