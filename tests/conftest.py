@@ -3,11 +3,13 @@
 This file is imported before any test module, so the import hook sees all of `legoswarm`.
 """
 
+import compileall
 import gc
 import importlib
 import importlib.metadata
 import os
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -23,16 +25,23 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 os.environ.setdefault("LEGOSWARM_PROGRAMS", "")  # tests change the package under way, which keys do not see
 
 # Nearly every program here runs once and for less time than XLA takes to optimise it: most of the tests' time was that.
-# The older kernels, where XLA still has them, take half the time of the newer ones to make.
+# The older kernels, where XLA still has them, take half the time of the newer ones to make; and a program that is made
+# in several parts takes longer where other tests need the cores.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
 if importlib.metadata.version("jaxlib").startswith(("0.9.", "0.10.")):
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")
 
 import hypothesis
 import jax
 import jaxtyping
 import pytest
 from jaxtyping import install_import_hook
+
+# Tests start many processes: each would compile the package's sources again where bytecode is not to be written.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+compileall.compile_dir(Path(__file__).resolve().parents[1] / "legoswarm", quiet=2)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background, and what they start, ignore it
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -51,6 +60,11 @@ hypothesis.settings.load_profile("legoswarm")
 
 # Tracing makes very many small objects: the garbage collector's default settings cost it a quarter of its time.
 gc.set_threshold(100_000, 50, 50)
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with what takes longest: in the end no worker is left alone with it, and it mostly waits for others."""
+    items.sort(key=lambda item: item.get_closest_marker("longest") is None)
 
 
 def pytest_collection_finish():

@@ -61,6 +61,7 @@ class Field(ParallelEnvTask):
     name: ClassVar[str] = "field"
 
     agents: int = option(2, "number of agents")
+    workers: int = option(1, "processes that the worlds live in")
     limit: str = option("box:1", "on actions")
     horizon: int = option(HORIZON, "steps of an episode")
     fault: str = option("", "what is wrong with it")
@@ -115,6 +116,7 @@ class Fields(VectorEnvTask):
     name: ClassVar[str] = "fields"
 
     agents: int = option(2, "number of agents")
+    workers: int = option(1, "processes that the worlds live in")
     limit: str = option("box:1", "on actions")
     horizon: int = option(HORIZON, "steps of an episode")
 

@@ -18,6 +18,7 @@ needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.longest
 def test_a_lost_machines_parts_are_done_again(tmp_path):
     command, env = [sys.executable, "-m", "tests.yards", str(tmp_path)], {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)

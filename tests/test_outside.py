@@ -33,7 +33,7 @@ RUN = {"evaluations": 1, "eval_episodes": 3, "quiet": True}
 @pytest.fixture
 def collected():
     """A rollout of two seeds in four worlds each, by two processes."""
-    programs = OutsidePrograms(configure("field", "tiny", **{**MAPPO, "rollout": 7}), (3, 5), 2)
+    programs = OutsidePrograms(configure("field", "tiny", workers=2, **{**MAPPO, "rollout": 7}), (3, 5), 2)
     try:
         state = programs.first_state()
         programs.compile(state)
@@ -82,12 +82,13 @@ def test_it_trains_the_same_from_run_to_run_and_resumes(tmp_path):
         if row["iteration"] == 2:
             raise RuntimeError("enough")
 
-    one, two = (legoswarm.train("field", "tiny", seeds=2, out=tmp_path / name, **MAPPO, **RUN) for name in "ab")
+    words = {**MAPPO, **RUN, "seeds": 2, "workers": 2}
+    one, two = (legoswarm.train("field", "tiny", out=tmp_path / name, **words) for name in "ab")
     assert (one.path / "policy.safetensors").read_bytes() == (two.path / "policy.safetensors").read_bytes()
     rows = one.read_metrics()
     assert rows[-1]["eval"].keys() == {"return", "far"}
     with pytest.raises(RuntimeError, match="enough"):
-        legoswarm.train("field", "tiny", seeds=2, out=tmp_path / "c", on_row=stop, **MAPPO, **RUN)
+        legoswarm.train("field", "tiny", out=tmp_path / "c", on_row=stop, **words)
     again = legoswarm.resume_run(tmp_path / "c", quiet=True).read_metrics()
     assert [row["iteration"] for row in again] == [row["iteration"] for row in rows]
     found = legoswarm.evaluate(one, agents=[3], episodes=5)
@@ -96,7 +97,7 @@ def test_it_trains_the_same_from_run_to_run_and_resumes(tmp_path):
 
 @pytest.mark.parametrize(("task", "options"), [("fields", MAPPO), ("field", {**MASAC, "steps": 24})], ids=str)
 def test_vector_environments_and_other_algorithms(task, options, tmp_path):
-    rows = legoswarm.train(task, "tiny", workers=1, out=tmp_path / "run", **options, **RUN).read_metrics()
+    rows = legoswarm.train(task, "tiny", out=tmp_path / "run", **options, **RUN).read_metrics()
     assert rows[-1]["eval"]["return"][0] < 0
 
 

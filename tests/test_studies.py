@@ -402,6 +402,7 @@ def test_failures_are_measured_for_every_policy(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_all_studies_run_through_and_are_reported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["study", "all", "--scale", "tiny"]

@@ -1,4 +1,4 @@
-"""Draw what `legoswarm bench` measured as the team grows: docs/growth.png from results/speed/growth-*.json.
+"""Draw what `legoswarm bench` measured as the team grows: docs/figures/growth.png from results/speed/growth-*.json.
 
 python tools/growth.py
 """
@@ -41,4 +41,4 @@ for panel, (title, (files, policies)) in zip(panels, titles.items(), strict=True
     panel.minorticks_off()
     panel.legend(frameon=False)
 panels[0].set_ylabel("seconds for a step of one world")
-figure.savefig("docs/growth.png", dpi=110)
+figure.savefig("docs/figures/growth.png", dpi=110)

@@ -17,6 +17,7 @@ import jax
 from legoswarm.files import FileError, finite, read_json, write_bytes, write_json
 from legoswarm.learn.folder import Busy, RunFolder, read_train, train_json
 from legoswarm.learn.loop import resume_run, start_run
+from legoswarm.own import imported
 from legoswarm.provenance import provenance
 from legoswarm.studies.catalogue import ALL, METHODS, STUDIES
 from legoswarm.studies.cluster import CPUS, check_engine, on_cluster
@@ -138,7 +139,8 @@ def run_studies(
     if engine == "ray":
         failed = _elsewhere(waiting, setup, train_only, cpus, gpus)
     elif jobs > 1:
-        words = [*setup.words(), *(["--train-only"] if train_only else [])]
+        own = [word for name in imported() for word in ("--import", name)]
+        words = [*setup.words(), *(["--train-only"] if train_only else []), *own]
         failed = side_by_side([f"{study}/{part.name}" for study, part in waiting], words, jobs, setup.runs)
     else:
         with _compiling(setup.scale):
