@@ -14,7 +14,7 @@ from scenes import SPREAD, TAG, orthogonal, permute, random_scene, stack, transf
 import legoswarm
 from legoswarm.files import read_arrays, write_arrays
 from legoswarm.frames.canonical import Frame
-from legoswarm.learn.algorithms.masac import Learner, Masac, outlook, values
+from legoswarm.learn.algorithms.masac import Learner, Masac, opponents, outlook, values
 from legoswarm.learn.replay import Experience, Replay
 from legoswarm.learn.scales import ValueNorm
 from legoswarm.learn.train import TrainConfig, make_train
@@ -90,6 +90,10 @@ class TestOptions:
     def test_a_limit_on_costs_that_nobody_counts_is_refused(self):
         with pytest.raises(ValueError, match="the task spread counts no costs"):
             legoswarm.configure("spread", cost_limit=0.1)
+
+    def test_a_population_that_nobody_meets_is_refused(self):
+        with pytest.raises(ValueError, match="the task spread has one role that acts: it meets no population"):
+            legoswarm.configure("spread", population=3)
 
     def test_every_option_is_read_and_every_role_told_of(self):
         """By the whole program of a task with two roles, traced; what it learns with keeps its shapes."""
@@ -250,7 +254,7 @@ def random_learner(algorithm, policy, task, seed=0):
         return eqx.tree_at(lambda one: (one.rewards, one.optimizer), one, parts)
 
     roles = {role: empty(role, one) for role, one in learner.roles.items()}
-    return Learner(roles, jax.tree.map(jnp.zeros_like, learner.replay))
+    return Learner(roles, jax.tree.map(jnp.zeros_like, learner.replay), learner.past)
 
 
 def random_experience(task, count, seed=0):
@@ -428,6 +432,52 @@ class TestTraining:
         assert all(np.isfinite(value) for value in metrics.values())
         assert float(score(start)) < -15
         assert float(score(state)) > -8
+
+
+class TestPopulation:
+    MANY = dataclasses.replace(SMALL, envs=4, samples=8, warmup=4, patience=0, population=3)
+
+    def test_it_holds_the_last_actors_of_every_era_so_far(self):
+        program = make_train(TrainConfig(CHASE, TINY, self.MANY, steps=4 * 6))
+        state = jax.jit(program.init, compiler_options=FAST)(jax.random.key(0))
+        advance, actors = compiled(program.advance, state, jnp.array(1)), []
+        for _ in range(4):
+            actors.append(self.MANY.actors(state.learners))
+            state = advance(state, jnp.array(1))[0]
+        for place, iteration in ((0, 1), (1, 3), (2, 0)):  # eras take two iterations; the third has not begun
+            kept = jax.tree.map(lambda leaf, place=place: leaf[place], state.learners.past)
+            assert eqx.tree_equal(kept, actors[iteration])
+        assert not eqx.tree_equal(actors[1], actors[3])
+
+    def test_every_other_time_the_others_are_of_an_era_so_far(self):
+        learner = random_learner(self.MANY, TINY, CHASE)
+        past = jax.tree.map(
+            lambda leaf: leaf.at[:].set(jnp.arange(3.0).reshape(3, *[1] * (leaf.ndim - 1))), learner.past
+        )
+
+        def which(key):
+            return opponents(learner.roles, past, jnp.array(1), key=key)["evader"].log_std[0]
+
+        drawn = np.asarray(jax.vmap(which)(jax.random.split(jax.random.key(0), 4000)))
+        now = float(learner.roles["evader"].learned.actor.log_std[0])
+        shares = [(drawn == value).mean() for value in (now, 0.0, 1.0, 2.0)]
+        np.testing.assert_allclose(shares, [0.5, 0.25, 0.25, 0.0], atol=0.03)
+
+    def test_a_role_learns_against_them(self):
+        """Its critics expect their next actions, not those of the actors of now; its own actor is the one of now."""
+        learner, other = (random_learner(self.MANY, TINY, CHASE, seed) for seed in (0, 1))
+        batch, key = random_experience(CHASE, 8), jax.random.key(0)
+        now, then = self.MANY.actors(learner), self.MANY.actors(other)
+
+        @functools.partial(jax.jit, compiler_options=FAST)
+        def losses(everybody):
+            after, info = self.MANY.improve(learner.roles, "pursuer", batch, 10, everybody=everybody, key=key)
+            return after.learned, info["critic_loss"], info["actor_loss"]
+
+        usual, past = losses(now), losses({**now, "evader": then["evader"]})
+        assert eqx.tree_equal(usual, losses({**now, "pursuer": then["pursuer"]}))
+        assert usual[1] != past[1]
+        assert usual[2] != past[2]
 
 
 @pytest.fixture(scope="module")

@@ -147,10 +147,10 @@ def test_the_point_is_chosen_by_other_seeds_than_the_one_that_is_tested_there():
     values[[0, 1, 2], [0, 1, 2]] = 90.0
     results = tag(0)
     results.parts["tag"]["lego"]["curve"] |= {"steps": STEPS, "values": values.tolist()}
-    assert rules.peak(results, "lego")[1].tolist() == [50.0] * 3
+    assert rules.tops(results, "lego").tolist() == [50.0] * 3
     values[1] = 80.0
     results.parts["tag"]["lego"]["curve"]["values"] = values.tolist()
-    assert rules.peak(results, "lego")[1].tolist() == [80.0] * 3
+    assert rules.tops(results, "lego").tolist() == [80.0] * 3
 
 
 def test_a_peak_before_the_first_evaluation_decides_nothing():

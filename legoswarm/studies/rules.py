@@ -133,19 +133,28 @@ def ranks_lower(first: np.ndarray, second: np.ndarray) -> bool:
     return bool(ranks[: len(first)].mean() < ranks[len(first) :].mean())
 
 
-def peak(results: Results, label: str) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return where the mean learning curve in Tag is highest, and the seeds' values there and at the end.
+def peak(results: Results, label: str) -> tuple[float, float]:
+    """Return where the mean learning curve in Tag is highest, and how high it is there."""
+    steps, values = _curve(results, label)
+    at = values.mean(1).argmax()
+    return float(steps[at]), float(values[at].mean())
 
-    A seed's own value is the one where the mean of the other seeds is highest: what chooses the point is not what is
-    tested there.
+
+def tops(results: Results, label: str) -> np.ndarray:
+    """Return each seed's value where the mean curve of the other seeds is highest.
+
+    So what chooses the point is not what is tested there.
     """
+    values = _curve(results, label)[1]
+    others = values.sum(1, keepdims=True) - values if values.shape[1] > 1 else values
+    return np.take_along_axis(values, others.argmax(0)[None], 0)[0]
+
+
+def _curve(results: Results, label: str) -> tuple[np.ndarray, np.ndarray]:
     curve = results.curve("tag", label)
     if curve is None or len(curve[0]) < 3:
         raise NotRun(label)
-    steps, values = curve
-    others = values.sum(1, keepdims=True) - values if values.shape[1] > 1 else values
-    top = np.take_along_axis(values, others.argmax(0)[None], 0)[0]
-    return float(steps[values.mean(1).argmax()]), top, values[-1]
+    return curve
 
 
 def unseen_start(results: Results, label: str) -> Iterator[Finding]:
@@ -153,7 +162,7 @@ def unseen_start(results: Results, label: str) -> Iterator[Finding]:
     curve, early = results.curve("tag", label), results.curve("tag", f"{label} after 1e6 steps")
     if curve is not None and early is not None and early[0][0] < curve[0][0]:
         before = early[1][0].mean()
-        if before > peak(results, label)[1].mean():
+        if before > peak(results, label)[1]:
             where = f"{early[0][0]:.2g} steps, before the evaluations begin"
             yield Finding(None, f"{label} after 1e6 steps has {before:.1f} at {where}")
 
@@ -161,22 +170,20 @@ def unseen_start(results: Results, label: str) -> Iterator[Finding]:
 @rule
 def rises_and_falls(results: Results, label: str, low: float, high: float) -> Iterator[Finding]:
     """Find whether the curve rises to a peak between two numbers of steps and ends below it."""
-    steps, top, end = peak(results, label)
-    first = results.curve("tag", label)
-    assert first is not None
+    (steps, _), top, (grid, values) = peak(results, label), tops(results, label), _curve(results, label)
     yield from unseen_start(results, label)
     yield Finding(low <= steps <= high, f"{label} peaks at {steps:.2g} steps")
-    if steps == first[0][0]:
+    if steps == grid[0]:
         yield Finding(None, "no rise is seen: it is highest where its evaluations begin")
     else:
-        yield compared(top, first[1][0], (f"{label} at its peak", "at its first evaluation"))
-    yield compared(top, end, (f"{label} at its peak", "at the end"))
+        yield compared(top, values[0], (f"{label} at its peak", "at its first evaluation"))
+    yield compared(top, values[-1], (f"{label} at its peak", "at the end"))
 
 
 @rule
 def peaks_compare(results: Results, higher: str, lower: str) -> Iterator[Finding]:
     """Find whether the peak of one curve is above that of another."""
-    yield compared(peak(results, higher)[1], peak(results, lower)[1], (f"peak of {higher}", lower))
+    yield compared(tops(results, higher), tops(results, lower), (f"peak of {higher}", lower))
 
 
 @rule
@@ -200,16 +207,13 @@ def half_way(results: Results, label: str, others: Sequence[str]) -> Iterator[Fi
 
 
 def _half(results: Results, label: str) -> np.ndarray:
-    top, curve = peak(results, label)[1].mean(), results.curve("tag", label)
-    assert curve is not None
-    return steps_to(*curve, top / 2)
+    return steps_to(*_curve(results, label), peak(results, label)[1] / 2)
 
 
 @rule
 def settles(results: Results, label: str, share: float = 0.1) -> Iterator[Finding]:
     """Find whether the mean curve in Tag changes by less than a share of its peak over the last fifth of the steps."""
-    top, curve = peak(results, label)[1].mean(), results.curve("tag", label)
-    assert curve is not None
+    top, curve = peak(results, label)[1], _curve(results, label)
     steps, means = curve[0] / curve[0][-1], curve[1].mean(1)
     tenths = [means[(steps > low) & (steps <= low + 0.1)] for low in (0.8, 0.9)]
     if not all(map(len, tenths)):
@@ -232,7 +236,7 @@ def surround(results: Results, label: str, pursuers: int = 3) -> Iterator[Findin
 @rule
 def near_zero(results: Results, label: str, than: str, share: float = 0.1) -> Iterator[Finding]:
     """Find whether the pursuers' mean return stays below a share of another method's peak."""
-    limit, most = share * peak(results, than)[1].mean(), peak(results, label)[1].mean()
+    limit, most = share * peak(results, than)[1], peak(results, label)[1]
     text = f"{label} is at most {most:.1f}, {share:.0%} of {than}'s peak is {limit:.1f}"
     yield Finding(bool(most < limit), text)
 

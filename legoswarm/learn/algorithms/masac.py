@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from legoswarm.configs import check_fields, option
 from legoswarm.learn.algorithms.algorithm import ALGORITHMS, Count
@@ -66,6 +66,9 @@ class Masac:
     )
     multiplier: float = option(0.1, "initial weight of costs, which grows while they are above the limit", above=0)
     multiplier_most: float = option(10.0, "largest weight of costs", above=0)
+    population: int = option(
+        0, "earlier actors of each role that the other roles learn to play against as well; 0: none", low=0, high=64
+    )
     critic_width: int = option(64, "features of every layer of the critics", low=1)
     reward_decay: float = option(0.999, "decay of the reward normalisation", low=0, high=0.999999)
     reward_floor: float = option(0.01, "least variance of the reward normalisation", above=0)
@@ -86,6 +89,8 @@ class Masac:
             raise ValueError(
                 f"the task {task.name} counts no costs: there is nothing that a cost limit could hold down"
             )
+        if self.population and task.layout.controlled < 2:
+            raise ValueError(f"the task {task.name} has one role that acts: it meets no population")
         if policy.critic != "none" or not policy.squash > 0:
             raise ValueError(f"{self.name} needs a policy with the critic none and a squash, the bound of its actions")
 
@@ -106,7 +111,9 @@ class Masac:
             learned: Any = Learned(policy.actor, critics, jnp.log(jnp.array(self.temperature)), log_weight)
             rewards = ValueNorm.fresh(task.layout.members(role))
             roles[role] = RoleLearner(learned, critics, rewards, optimizer.init(learned))
-        return Learner(roles, Replay.empty(task, self.capacity))
+        actors = {role: one.learned.actor for role, one in roles.items()}
+        past = jax.tree.map(lambda x: jnp.stack([x] * self.population), actors) if self.population else None
+        return Learner(roles, Replay.empty(task, self.capacity), past)
 
     def actors(self, learner: Learner) -> Actors:
         """Return the actors as they are."""
@@ -127,13 +134,15 @@ class Masac:
         replay = learner.replay.store(new)
         before = {role: self._rescaled(one, new, role) for role, one in learner.roles.items()}
         acts = (replay.filled >= self.warmup + self.patience).astype(jnp.float32)
+        past, era = self._population(learner, iterations)
         paid = {role: replay.rows.paid(role) for role in before}
 
         def step(roles: Roles, key: PRNGKeyArray) -> tuple[Roles, dict[str, Array]]:
             key_sample, key_improve = jax.random.split(key)
             batch, after, metrics = replay.sample(self.samples, key=key_sample), {}, {}
+            everybody = opponents(roles, past, era, key=jax.random.fold_in(key, 0))
             for role in roles:
-                how: dict[str, Any] = {"acts": acts, "paid": paid[role], "key": key_improve}
+                how: dict[str, Any] = {"acts": acts, "paid": paid[role], "everybody": everybody, "key": key_improve}
                 after[role], info = self.improve(roles, role, batch, iterations, **how)
                 metrics |= {f"{role}/{name}": value for name, value in info.items()}
             return after, metrics
@@ -141,7 +150,19 @@ class Masac:
         after, metrics = jax.lax.scan(step, before, jax.random.split(key, self.updates))
         ready = replay.filled >= self.warmup
         roles = jax.tree.map(lambda new, old: jnp.where(ready, new, old), after, before)
-        return Learner(roles, replay), {name: values.mean() for name, values in metrics.items()}
+        return Learner(roles, replay, past), {name: values.mean() for name, values in metrics.items()}
+
+    def _population(self, learner: Learner, iterations: Count) -> tuple[Actors | None, Int[Array, ""]]:
+        """Return the population with the actors of now in the place of the present era, and which era that is.
+
+        A training has as many eras of equal length as the population has places; later places are still unused.
+        """
+        optimizer = next(iter(learner.roles.values())).optimizer
+        gone = self.population * (1 - share_left(self, iterations, optimizer))
+        era = jnp.clip(gone.astype(jnp.int32), 0, max(self.population - 1, 0))
+        if learner.past is None:
+            return None, era
+        return jax.tree.map(lambda old, new: old.at[era].set(new), learner.past, self.actors(learner)), era
 
     def improve(
         self,
@@ -152,14 +173,16 @@ class Masac:
         *,
         acts: Float[Array, ""] | float = 1.0,
         paid: Float[Array, ""] | float = 0.0,
+        everybody: Actors | None = None,
         key: PRNGKeyArray,
     ) -> tuple[RoleLearner, dict[str, Array]]:
         """Take one gradient step with a role's critics, actor and temperature, and let its target critics follow.
 
         The actor and the temperature stay as they are while `acts` is 0. `paid` is the mean cost of late, which decides
-        whether costs are to weigh more.
+        whether costs are to weigh more. `everybody` says who plays the other roles, by default as they are now.
         """
-        learner, actors = roles[role], {name: one.learned.actor for name, one in roles.items()}
+        learner, actors = roles[role], everybody or opponents(roles, None, 0, key=key)
+        actors = {**actors, role: learner.learned.actor}
         key_next, key_now = jax.random.split(key)
         limits = (share_left(self, iterations, learner.optimizer) <= 1 - self.cost_start).astype(jnp.float32)
         (target, cost_target), there = self.target(learner, actors, batch, role, key=key_next), batch.exists(role)
@@ -263,6 +286,17 @@ class Learner(eqx.Module):
 
     roles: Roles
     replay: Replay
+    past: Actors | None  # the population: actors of each era of the training, along a leading axis
+
+
+def opponents(roles: Roles, past: Actors | None, era: Int[Array, ""] | int, *, key: PRNGKeyArray) -> Actors:
+    """Return all actors as they are now or, every other time if there is a population, those of an era so far."""
+    now = {role: one.learned.actor for role, one in roles.items()}
+    if past is None:
+        return now
+    key_whether, key_which = jax.random.split(key)
+    newest, at = jax.random.bernoulli(key_whether), jax.random.randint(key_which, (), 0, era + 1)
+    return jax.tree.map(lambda new, old: jnp.where(newest, new, old[at]), now, past)
 
 
 def outlook(
