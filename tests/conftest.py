@@ -21,7 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA says at length how it 
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"legoswarm-jax-cache-{os.getuid()}")
 )
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "1.0")
 os.environ.setdefault("LEGOSWARM_PROGRAMS", "")  # tests change the package under way, which keys do not see
 
 # Nearly every program here runs once and for less time than XLA takes to optimise it: most of the tests' time was that.
@@ -65,6 +65,12 @@ gc.set_threshold(100_000, 50, 50)
 def pytest_collection_modifyitems(items):
     """Begin with what takes longest: in the end no worker is left alone with it, and it mostly waits for others."""
     items.sort(key=lambda item: item.get_closest_marker("longest") is None)
+
+
+def pytest_sessionfinish():
+    """Find unraisable errors of what is still there in one pass; pytest's five then have little to go through."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_finish():

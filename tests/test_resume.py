@@ -231,12 +231,14 @@ def test_one_process_at_a_time(quick, tmp_path):
 
 
 SIDES = """
+import dataclasses
 from legoswarm.studies.catalogue import STUDIES, Study
-from legoswarm.studies.part import Part, Training
+from legoswarm.studies.part import SCALES, Part, Training
 from tests.tiny import Yard
 
+SCALES["long"] = dataclasses.replace(SCALES["tiny"], name="long", share=1.0)
 STUDIES["sides"] = Study("two parts", lambda scale: [
-    Part(f"yard-{agents}", (Training(Yard(agents=agents), "mappo", 10**8),), ()) for agents in (2, 3)
+    Part(f"yard-{agents}", (Training(Yard(agents=agents), "mappo", 10**6),), ()) for agents in (2, 3)
 ])
 """
 
@@ -249,7 +251,7 @@ def test_studies_side_by_side_stop_together(command, tmp_path, number):
     """
     runs, own = tmp_path / "runs", tmp_path / "sides.py"
     own.write_text(SIDES)
-    words = f"study sides --import {own} --scale small --seeds 1 --methods mappo --jobs 2 --runs {runs}"
+    words = f"study sides --import {own} --scale long --seeds 1 --methods mappo --jobs 2 --runs {runs}"
 
     def both_train():
         return sum(path.stat().st_size > 0 for path in runs.glob("*/metrics.jsonl")) == 2

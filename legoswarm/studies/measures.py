@@ -154,9 +154,14 @@ def _scenes(task: Task, actors: Actors, count: int) -> tuple[np.ndarray, np.ndar
 def _episodes(task: Task, actors: Actors, count: int) -> list[Trajectory]:
     """Play episodes from different starts, in one program."""
     keys = jax.vmap(jax.random.key)(EPISODE_SEED + np.arange(count))
-    run = jax.jit(jax.vmap(lambda key, actors: play(task, actors, task.reset(key)), in_axes=(0, None)))
-    stacked = jax.device_get(run(keys, actors))
+    stacked = jax.device_get(_program(task)(keys, actors))
     return [jax.tree.map(lambda leaf, at=at: leaf[at], stacked) for at in range(count)]
+
+
+@functools.lru_cache(maxsize=32)  # studies ask the same of many policies
+def _program(task: Task) -> Callable[[Any, Actors], Trajectory]:
+    """Return the program that plays an episode from each start."""
+    return jax.jit(jax.vmap(lambda key, actors: play(task, actors, task.reset(key)), in_axes=(0, None)))
 
 
 def _records(titles: Sequence[str], task: Task, episodes: Sequence[Trajectory]) -> list[dict[str, Any]]:
