@@ -238,7 +238,7 @@ class Reviewer:
         right = [
             f"- `zoo:spread` trained with four agents and steers two to eight with returns of {zoo[0]} to {zoo[1]}; a"
             f" central Hungarian controller, which sees everything and was tuned, has {central[0]} to {central[1]}.",
-            f"{segnn[0]} against {lego[0]} where both trained with three, {segnn[1]} against {lego[1]} with four.",
+            f"{segnn[0]} against {lego[0]} with three, {segnn[1]} against {lego[1]} with four.",
             f"- With MASAC instead of MAPPO, trained with three agents, LEGO goes from {masac[0]} to {masac[1]} and"
             f" MAPPO's MLP from {masac[2]} to {masac[3]}.",
         ]
@@ -246,7 +246,7 @@ class Reviewer:
         said, _, figures = lines[2].partition(": ")
         self.expect("findings", [lines[0], figures, lines[3]], right)
         self.prose("generalization", lines[1].removeprefix("- "))
-        self.prose("trained", said.removeprefix("- ") + ".")
+        self.prose("trained", said.removeprefix("- Where both train and fly with the same number of agents, ") + ".")
         self.board = lines[4].removeprefix("- ")
 
 

@@ -89,7 +89,7 @@ def _rows(study: str, labels: Mapping[str, str], printed: Mapping[str, Mapping[A
 
 BASELINES = ("segnn", "mappo-gnn", "mappo-local", "pic", "mappo")
 TABLES = {
-    "generalization": Table("trained with four agents", (2, 3, 4, 5, 6), [
+    "generalization": Table("trained with four agents, unless it says otherwise", (2, 3, 4, 5, 6), [
         Row(MASAC, "algorithms", "lego with masac, joint encoder, trained with 4"),
         *_rows("generalization", {"lego": PAIRS}),
         *_rows("beyond", {"lego, paper's critic, trained with 4": PAPERS}),
