@@ -98,6 +98,7 @@ class Layout:
 def in_turn(member: Int[AnyArray, "*n"], members: int) -> Int[AnyArray, "*n members"]:
     """Return the members of a role in cyclic order from one of them on: i, i + 1, ..., the last, the first, ..., i - 1.
 
-    Whatever lists an agent's own role does so in this order, the agent itself first.
+    Whatever lists an agent's own role does so in this order, the agent itself first. Entities of private roles stand as
+    the task lists them.
     """
     return (member[..., None] + np.arange(members, dtype=np.int32)) % members

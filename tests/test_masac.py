@@ -74,6 +74,7 @@ class TestOptions:
             {"warmup": 2000},
             {"patience": 2000},
             {"multiplier": 20.0},
+            {"population": 1},
         ],
         ids=str,
     )

@@ -10,10 +10,14 @@ import pytest
 from saved import save_small, small_policy
 
 import legoswarm
+from legoswarm.cli import main
+from legoswarm.deploy.fly import prepare
 from legoswarm.deploy.runtime import load_runtime
+from legoswarm.deploy.setting import Setting
 from legoswarm.evaluate.policies import evaluate_policy
 from legoswarm.policies.networks.team import decide, knowing
 from legoswarm.scene import observe
+from legoswarm.studies.failure import FailingTag
 from legoswarm.tasks.tag import Tag
 from tests.policies import policy_of
 
@@ -128,3 +132,25 @@ def test_those_who_remember_meet_those_who_do_not(tmp_path):
     assert meet("plain", "knows")["pursuer_return"] >= 0
     with pytest.raises(ValueError, match="they live in different worlds: memory 5 and 9"):
         meet("knows", "longer")
+
+
+def test_a_pursuer_that_has_stopped_is_remembered_where_it_stands():
+    task = FailingTag(pursuers=2, evaders=1, obstacles=0, memory=5, kind="kept", at=4)
+    start = jax.jit(task.reset)(jax.random.key(0))
+    start = dataclasses.replace(start, time=jnp.array(4), velocity=start.velocity.at[0].set(0.7))
+    after = task.step(start, jnp.ones((3, 2)))
+    rows = task.layout.shared + task.pursuers * np.arange(3)  # what everybody knows of the first pursuer
+    np.testing.assert_array_equal(after.position[rows], np.tile(start.position[0], (3, 1)))
+    assert not np.asarray(after.velocity[rows]).any()
+
+
+def test_what_cannot_remember_refuses_policies_that_do(tmp_path, capsys):
+    path = str(save_small(tmp_path / "p", Tag(memory=4), config=SMALL))
+    assert main(["page", path, "--out", str(tmp_path / "page.html")]) == 2
+    assert "cannot show a policy that was trained with --memory" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="cannot fly this: nobody provides lost-pursuer, lost-evader"):
+        prepare(path, Setting())
+    with pytest.raises(ValueError, match="does not fit pursuer, evader, obstacle"):
+        next(evaluate_policy(path, changes={"memory": 0}))
+    with pytest.raises(ValueError, match="--nearest is for one policy"):
+        next(evaluate_policy("tag", opponents={"pursuer": path, "evader": path}, nearest=3))

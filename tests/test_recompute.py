@@ -83,7 +83,7 @@ def test_it_can_read_what_the_next_run_will_measure(review, tmp_path):
         (README, "(-859.2)", "(-859.3)"),
         (README, "goes from -11.5 to -6.7", "goes from -11.5 to -6.8"),
         (README, "ahead of them at 3, 4, 5 and 6", "ahead of them at 3, 3, 5 and 6"),
-        (README, " do not and 19 are", " do not and 21 are"),
+        (README, " do not and 20 are", " do not and 21 are"),
         (PAGE, "(-70.7 to -65.6)", "(-70.7 to -65.7)"),
         (PAGE, "seed 4 has -88.3", "seed 5 has -88.3"),
         (PAGE, "is ahead of MAPPO-local", "is behind MAPPO-local"),

@@ -45,9 +45,9 @@ def seeds(mean, **fields):
     ]  # fmt: skip
 
 
-def curve(*means, figure="return_2c", steps=(0.5e6, 1e6, 3e6, 5e6)):
-    """A learning curve of three seeds."""
-    values = [[mean + noise for noise in NOISE] for mean in means]
+def curve(*means, figure="return_2c", steps=(0.5e6, 1e6, 3e6, 5e6), noises=NOISE):
+    """A learning curve of three seeds, or of as many as there are noises."""
+    values = [[mean + noise for noise in noises] for mean in means]
     return {"figure": figure, "steps": list(steps), "values": values}
 
 
@@ -64,7 +64,7 @@ def results():
     positions = [[[0.1 * t, 0.0], [0.0, 0.1 * t], [0.5, 0.5], [-0.5, 0.2]] for t in range(5)]
     drawn = [{"title": "after 5e6 steps", "task": task, "positions": positions}]
     trials = [{**drawn[0], "title": f"trial {at}", "failed": {"entity": 0, "step": 3}} for at in (1, 2)]
-    chase = curve(50, 100, 70, 60, figure="pursuer_return")
+    chase = curve(50, 100, 70, 60, figure="pursuer_return", noises=2 * NOISE)
     rows = [{"failure": kind, "agents": 3, "episodes": 1000, "seed": 0, "captures_after": c, "captures_after_se": 0.05,
              "survivors_captures": c, "survivors_captures_se": 0.05, "capture_share_after": 0.5,
              "capture_share_after_se": 0.02}
@@ -239,7 +239,7 @@ def test_a_seed_without_a_number_is_left_out_of_curves(results):
     points = results.parts["tag"]["lego"]["curve"]["values"]
     points[1][0] = None
     steps, values = results.curve("tag", "lego")
-    assert values.shape == (len(steps), 2)
+    assert values.shape == (len(steps), 5)
     assert verdicts(results)[PEAK][0] == HOLDS
 
 

@@ -141,16 +141,13 @@ def test_it_rises_and_falls():
     assert rule(Results({}))[0].missing == ("lego",)
 
 
-def test_the_point_is_chosen_by_other_seeds_than_the_one_that_is_tested_there():
-    """A seed that is lucky at one step does not make a peak of it."""
-    values = np.full((4, 3), 50.0)
-    values[[0, 1, 2], [0, 1, 2]] = 90.0
+def test_the_point_is_chosen_by_other_seeds_than_those_that_are_tested_there():
+    """Where the first ones are lucky is no peak of the others."""
+    values = np.full((4, 4), 50.0)
+    values[1, :2], values[2, 2:], values[0], values[-1] = 90.0, 80.0, 20.0, 30.0
     results = tag(0)
     results.parts["tag"]["lego"]["curve"] |= {"steps": STEPS, "values": values.tolist()}
-    assert rules.tops(results, "lego").tolist() == [50.0] * 3
-    values[1] = 80.0
-    results.parts["tag"]["lego"]["curve"]["values"] = values.tolist()
-    assert rules.tops(results, "lego").tolist() == [80.0] * 3
+    assert rules.chosen_by_others(results, "lego").tolist() == [[50.0, 50.0], [20.0, 20.0], [30.0, 30.0]]
 
 
 def test_a_peak_before_the_first_evaluation_decides_nothing():

@@ -81,9 +81,12 @@ class Claims:
 
             return gain(m[2]), gain(other)
         if m := re.fullmatch(r"(.+) at its peak", one):
-            return self.tops(m[1]), self.results.curve(m[1])[1][-1 if other == "at the end" else 0]
+            values = self.results.curve(m[1])[1]
+            choosing, tested = np.split(values, [values.shape[1] // 2], axis=1)
+            return tested[choosing.mean(1).argmax()], tested[-1 if other == "at the end" else 0]
         if m := re.fullmatch(r"peak of (.+)", one):
-            return [self.tops(label) for label in (m[1], other)]
+            tops = [self.results.curve(label)[1] for label in (m[1], other)]
+            return [values[values.mean(1).argmax()] for values in tops]
         if m := re.fullmatch(r"(.+) \(surround, above independent directions\)", one):
             return self.results.pick(self.results.labelled("tag", m[1]), "surround") - 0.475, np.zeros(2)
         if m := re.fullmatch(r"(lego, several policies) \((\w+), (\w+)\)", one):
@@ -97,12 +100,6 @@ class Claims:
         figure = figure or ("pursuer_return" if study == "head-to-head" else "return_2c")
         labels = label, re.sub(r" \(\w+\)$", "", other)
         return [self.results.pick(self.results.labelled(study, each), figure, **where) for each in labels]
-
-    def tops(self, label):
-        """Each seed's value at the step that the other seeds choose."""
-        values = self.results.curve(label)[1]
-        rest = [np.delete(values, seed, axis=1).mean(1) for seed in range(values.shape[1])]
-        return np.array([values[means.argmax(), seed] for seed, means in enumerate(rest)])
 
     def margins(self):
         """Comparisons without a test: pattern -> the text as it should be, and whether it agrees."""

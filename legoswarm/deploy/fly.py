@@ -147,6 +147,8 @@ def prepare(policy: str, setting: Setting) -> tuple[Runtime, Setting]:
         needed, words = {"agent", "landmark"}, "agents and landmarks"
     if not needed <= set(runtime.roles):
         raise ValueError(f"{policy} cannot fly this: it knows {', '.join(runtime.roles)}, not {words}")
+    if private := runtime.description.layout.private:
+        raise ValueError(f"{policy} cannot fly this: nobody provides {', '.join(runtime.roles[-private:])}")
     return runtime, dataclasses.replace(setting, protocol=str(runtime.description.task.get("protocol", "paper")))
 
 

@@ -105,6 +105,8 @@ def _task(about: Description) -> dict[str, Any]:
         task = dataclasses.replace(task, pursuers=1, evaders=1, obstacles=1)
     else:
         raise ValueError(f"a page has the worlds of spread and tag, not that of {about.task['name']}")
+    if task.layout.private:
+        raise ValueError("on a page nobody remembers anything: it cannot show a policy that was trained with --memory")
     bodies, protocol, roles = task.bodies, find_protocol(task.protocol), task.layout.roles  # one entity of each role
     reach = {"landmark": protocol.landmark_reach, "obstacle": protocol.obstacle_reach, "centre": 0.0}
     return {

@@ -64,6 +64,8 @@ def evaluate_policy(
     if plan_from is not None and policy != "planner":
         raise ValueError(f"only the planner starts from a policy (--from), not {policy}")
     starts = EPISODE_SEED if episode_seed is None else episode_seed
+    if opponents and nearest:
+        raise ValueError("--nearest is for one policy, not for policies that meet")
     if policy in REFERENCES and not opponents:
         if engine == "mpe2" or (nearest and not plan_from):
             raise ValueError(f"{policy} knows neither the engine mpe2 nor --nearest")
@@ -78,9 +80,11 @@ def evaluate_policy(
     files = _opponents(policy, opponents or {}) if head_to_head else {"": load_policy(policy, nearest)}
     world = meeting_task(files.values(), changes or {}) if head_to_head else trained_task(files[""])
     tasks = _sized(world, changes or {}, agents, teams)
-    for each in files.values():
-        for task in tasks:
-            each.check_team(task.layout)
+    for each, task in itertools.product(files.values(), tasks):
+        team = task.layout.only(each.layout.roles) if head_to_head else task.layout
+        if team.roles != each.layout.roles:
+            raise ValueError(f"a policy that knows {', '.join(each.layout.roles)} does not fit {', '.join(team.roles)}")
+        each.check_team(team)
     limited = {"nearest": nearest} if nearest else {}
     if engine == "mpe2":
         if head_to_head:

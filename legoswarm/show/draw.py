@@ -144,7 +144,8 @@ def _draw_panel(axes: Axes, task: Task, positions: Paths, fine: float) -> None:
             continue
         colour = colours(layout)[role]
         if entity >= layout.agents:
-            axes.add_patch(Circle(drawn[-1], radius, facecolor=colour, edgecolor="none", zorder=1))
+            if not layout.each(role) or not np.isnan(positions[-1, entity, 0]):
+                axes.add_patch(Circle(drawn[-1], radius, facecolor=colour, edgecolor="none", zorder=1))
             continue
         axes.plot(*drawn.T, color=colour, linewidth=1.4 * fine, alpha=0.8, solid_joinstyle="round", zorder=2)
         ends = {"linestyle": "", "marker": "o", "markersize": 6 * fine, "markeredgecolor": colour, "zorder": 3}

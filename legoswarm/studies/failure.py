@@ -36,12 +36,12 @@ class FailingTag(Tag):
 
     def step(self, state: State, action: Float[Array, "agents dim"]) -> State:
         """Step as Tag does, but for the pursuer that has failed."""
-        after = Tag.step(self, state, action)
+        after = Tag.step(dataclasses.replace(self, memory=0), state, action)
         stopped = self._failed(state) & (self.kind == "kept")
         position = after.position.at[0].set(jnp.where(stopped, state.position[0], after.position[0]))
         velocity = after.velocity.at[0].set(jnp.where(self._failed(after), 0.0, after.velocity[0]))
         exists = after.exists.at[0].set(~(self._failed(after) & (self.kind == "removed")))
-        return dataclasses.replace(after, position=position, velocity=velocity, exists=exists)
+        return self.remembered(dataclasses.replace(after, position=position, velocity=velocity, exists=exists))
 
     def measure(self, state: State) -> dict[str, Array]:
         """Count touching pairs after the failure, of those that work and of all but the first; add where these head."""

@@ -133,21 +133,22 @@ def ranks_lower(first: np.ndarray, second: np.ndarray) -> bool:
     return bool(ranks[: len(first)].mean() < ranks[len(first) :].mean())
 
 
-def peak(results: Results, label: str) -> tuple[float, float]:
-    """Return where the mean learning curve in Tag is highest, and how high it is there."""
+def peak(results: Results, label: str) -> tuple[float, np.ndarray]:
+    """Return where the mean learning curve in Tag is highest, and the seeds' values there."""
     steps, values = _curve(results, label)
     at = values.mean(1).argmax()
-    return float(steps[at]), float(values[at].mean())
+    return float(steps[at]), values[at]
 
 
-def tops(results: Results, label: str) -> np.ndarray:
-    """Return each seed's value where the mean curve of the other seeds is highest.
+def chosen_by_others(results: Results, label: str) -> np.ndarray:
+    """Return values of the second half of the seeds: where the first half's mean is highest, at first, and at the end.
 
-    So what chooses the point is not what is tested there.
+    A point that the same seeds chose would be above any other by their luck alone.
     """
     values = _curve(results, label)[1]
-    others = values.sum(1, keepdims=True) - values if values.shape[1] > 1 else values
-    return np.take_along_axis(values, others.argmax(0)[None], 0)[0]
+    half = values.shape[1] // 2
+    at = values[:, : max(half, 1)].mean(1).argmax()
+    return values[[at, 0, -1], half:]
 
 
 def _curve(results: Results, label: str) -> tuple[np.ndarray, np.ndarray]:
@@ -162,7 +163,7 @@ def unseen_start(results: Results, label: str) -> Iterator[Finding]:
     curve, early = results.curve("tag", label), results.curve("tag", f"{label} after 1e6 steps")
     if curve is not None and early is not None and early[0][0] < curve[0][0]:
         before = early[1][0].mean()
-        if before > peak(results, label)[1]:
+        if before > peak(results, label)[1].mean():
             where = f"{early[0][0]:.2g} steps, before the evaluations begin"
             yield Finding(None, f"{label} after 1e6 steps has {before:.1f} at {where}")
 
@@ -170,20 +171,20 @@ def unseen_start(results: Results, label: str) -> Iterator[Finding]:
 @rule
 def rises_and_falls(results: Results, label: str, low: float, high: float) -> Iterator[Finding]:
     """Find whether the curve rises to a peak between two numbers of steps and ends below it."""
-    (steps, _), top, (grid, values) = peak(results, label), tops(results, label), _curve(results, label)
+    (steps, _), (top, first, end) = peak(results, label), chosen_by_others(results, label)
     yield from unseen_start(results, label)
     yield Finding(low <= steps <= high, f"{label} peaks at {steps:.2g} steps")
-    if steps == grid[0]:
+    if steps == _curve(results, label)[0][0]:
         yield Finding(None, "no rise is seen: it is highest where its evaluations begin")
     else:
-        yield compared(top, values[0], (f"{label} at its peak", "at its first evaluation"))
-    yield compared(top, values[-1], (f"{label} at its peak", "at the end"))
+        yield compared(top, first, (f"{label} at its peak", "at its first evaluation"))
+    yield compared(top, end, (f"{label} at its peak", "at the end"))
 
 
 @rule
 def peaks_compare(results: Results, higher: str, lower: str) -> Iterator[Finding]:
     """Find whether the peak of one curve is above that of another."""
-    yield compared(tops(results, higher), tops(results, lower), (f"peak of {higher}", lower))
+    yield compared(peak(results, higher)[1], peak(results, lower)[1], (f"peak of {higher}", lower))
 
 
 @rule
@@ -207,13 +208,13 @@ def half_way(results: Results, label: str, others: Sequence[str]) -> Iterator[Fi
 
 
 def _half(results: Results, label: str) -> np.ndarray:
-    return steps_to(*_curve(results, label), peak(results, label)[1] / 2)
+    return steps_to(*_curve(results, label), peak(results, label)[1].mean() / 2)
 
 
 @rule
 def settles(results: Results, label: str, share: float = 0.1) -> Iterator[Finding]:
     """Find whether the mean curve in Tag changes by less than a share of its peak over the last fifth of the steps."""
-    top, curve = peak(results, label)[1], _curve(results, label)
+    top, curve = peak(results, label)[1].mean(), _curve(results, label)
     steps, means = curve[0] / curve[0][-1], curve[1].mean(1)
     tenths = [means[(steps > low) & (steps <= low + 0.1)] for low in (0.8, 0.9)]
     if not all(map(len, tenths)):
@@ -236,7 +237,7 @@ def surround(results: Results, label: str, pursuers: int = 3) -> Iterator[Findin
 @rule
 def near_zero(results: Results, label: str, than: str, share: float = 0.1) -> Iterator[Finding]:
     """Find whether the pursuers' mean return stays below a share of another method's peak."""
-    limit, most = share * peak(results, than)[1], peak(results, label)[1]
+    limit, most = share * peak(results, than)[1].mean(), peak(results, label)[1].mean()
     text = f"{label} is at most {most:.1f}, {share:.0%} of {than}'s peak is {limit:.1f}"
     yield Finding(bool(most < limit), text)
 

@@ -110,15 +110,16 @@ class Tag:
         if not self.memory:
             return State(*start)
         agents = self.layout.agents
-        return self._remembered(Chase(*start, jnp.full((agents, agents), self.memory, jnp.int32)))
+        return self.remembered(Chase(*start, jnp.full((agents, agents), self.memory, jnp.int32)))
 
     def step(self, state: State, action: Float[AnyArray, "agents dim"]) -> State:
         """Take one step of particle physics under the limited action."""
-        after = find_protocol(self.protocol).step(state, self.action_limit(action), self.bodies)
-        return self._remembered(after) if self.memory else after
+        return self.remembered(find_protocol(self.protocol).step(state, self.action_limit(action), self.bodies))
 
-    def _remembered(self, state: Any) -> Any:
+    def remembered(self, state: Any) -> Any:
         """Return a state in which everybody remembers those it saw within the last `memory` steps but does not now."""
+        if not self.memory:
+            return state
         xp, layout = namespace(state.position), self.layout
         agents, shared = layout.agents, layout.shared
 

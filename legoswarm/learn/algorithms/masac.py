@@ -67,7 +67,7 @@ class Masac:
     multiplier: float = option(0.1, "initial weight of costs, which grows while they are above the limit", above=0)
     multiplier_most: float = option(10.0, "largest weight of costs", above=0)
     population: int = option(
-        0, "earlier actors of each role that the other roles learn to play against as well; 0: none", low=0, high=64
+        0, "parts of the training whose last actors the other roles go on learning against; 0: none", low=0, high=64
     )
     critic_width: int = option(64, "features of every layer of the critics", low=1)
     reward_decay: float = option(0.999, "decay of the reward normalisation", low=0, high=0.999999)
@@ -80,6 +80,8 @@ class Masac:
             raise ValueError(
                 f"a capacity of {self.capacity} transitions must hold a rollout, the warmup and the patience"
             )
+        if self.population == 1:
+            raise ValueError("population must be 0 or at least 2: the first part of a training has no part before it")
         if self.multiplier > self.multiplier_most:
             raise ValueError(f"multiplier must be at most multiplier_most, {self.multiplier_most}")
 

@@ -75,12 +75,13 @@ class PicCritic(eqx.Module):
 
 
 def nearest_first(view: View, layout: Layout) -> View:
-    """Return the view with the agents of each controlled role by distance, absent ones last; objects stay."""
+    """Return the view with agents, and what is private to one, by distance, absent ones last; objects stay."""
 
     def by_distance(others: Entities) -> Entities:
         squared = (others.position * others.position).sum(-1)
         order = jnp.argsort(jnp.where(others.mask, squared, jnp.inf))
         return jax.tree.map(lambda leaf: leaf[order], others)
 
-    agents, objects = view.others[: layout.controlled], view.others[layout.controlled :]
-    return View(view.position, view.velocity, (*map(by_distance, agents), *objects))
+    objects = range(layout.controlled, len(layout.roles) - layout.private)
+    others = (each if at in objects else by_distance(each) for at, each in enumerate(view.others))
+    return View(view.position, view.velocity, tuple(others))

@@ -44,7 +44,7 @@ class PolicyFile(Description):
 
     def check_team(self, team: Layout) -> None:
         """Refuse a team that the policy cannot act for: one of another size, if its weights depend on the size."""
-        check_team(self.config, self.layout, team.only(self.layout.roles))
+        check_team(self.config, self.layout, team)
 
 
 def save_policy(folder: Path, file: PolicyFile, stem: str = "policy") -> None:
