@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import importlib
 import os
 import subprocess
 import sys
@@ -14,11 +15,18 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from legoswarm.cli import COMMANDS
+from legoswarm.cli.options import make_parser
+from legoswarm.evaluate.episodes import episode_figures, play
 from legoswarm.learn.algorithms.algorithm import ALGORITHMS
 from legoswarm.learn.curves import METRICS
 from legoswarm.learn.train import configure, make_train
+from legoswarm.policies.networks.roles import make_policies
+from legoswarm.policies.policy import POLICIES
+from legoswarm.tasks.task import TASKS
 from tests import tiny  # noqa: F401, registers a policy and a task
 from tests.chromium import Chromium
+from tools.site_reference import commands, options
 
 ROOT = Path(__file__).parent.parent
 
@@ -112,3 +120,25 @@ def test_the_reference_explains_every_metric(algorithm):
     program = make_train(configure("yard", "tiny", algorithm, steps=12, envs=2, rollout=6))
     rows = jax.eval_shape(lambda key: program.advance(program.init(key), jnp.int32(1))[1], jax.random.key(0))
     assert {name.replace("agent/", "ROLE/") for name in rows} <= set(METRICS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_reference_has_every_option(name):
+    command = getattr(importlib.import_module(f"legoswarm.cli.{COMMANDS[name][0]}"), name.capitalize())
+    groups = command.groups([]) if hasattr(command, "groups") else []
+    words = {word for action in make_parser(command, "", [], groups)._actions for word in action.option_strings}
+    text = commands().split(f"## legoswarm {name}\n")[1].split("\n## ")[0]
+    text += options() if "options.md" in text else ""
+    assert [word for word in words - {"-h", "--help", "--import", "--debug"} if f"`{word}" not in text] == []
+
+
+@pytest.mark.parametrize("name", ["spread", "tag", "navigation"])
+def test_the_guide_explains_every_column_of_an_evaluation(name):
+    task = TASKS.make(name)
+
+    def figures(key):
+        policies = make_policies(POLICIES.make("mappo"), task.layout, key=key)
+        return episode_figures(task, play(task, {role: p.actor for role, p in policies.items()}, task.reset(key)))
+
+    text = (ROOT / "docs/train.md").read_text()
+    assert [column for column in jax.eval_shape(figures, jax.random.key(0)) if f"`{column}`" not in text] == []

@@ -32,12 +32,14 @@ def faults() -> Iterator[str]:
     """Yield the table of faults, and what it adds up to."""
     result = read("faults")
     unsafe, bare = result["unsafe"], result["unsafe_without_excuse"]
-    yield f"Of {result['faults']} faults {unsafe} ended unsafe; for all but {bare} of these the last column says why"
-    yield "software on the ground cannot prevent it."
+    rest = f"; {bare} of them could have been prevented" if bare else ""
+    yield f"Of {result['faults']} faults {unsafe} ended unsafe{rest}."
+    yield "Where no software on the ground can prevent that, the last column says why."
     yield f"Of {result['missions']} missions in a row with random faults {result['unsafe_missions']} ended unsafe;"
     lucky = result["excused_missions"] - result["unsafe_excused_missions"]
-    yield f"of {result['excused_missions']} with faults that have an excuse {lucky} ended safely, by luck."
-    yield f"Apart from excused faults nobody was more than {result['largest_beyond']:.2f} m outside the fence or above"
+    yield f"of {result['excused_missions']} with faults that no software on the ground can prevent {lucky}"
+    yield "happened to end safely."
+    yield f"Apart from such faults nobody was more than {result['largest_beyond']:.2f} m outside the fence or above"
     yield f"the ceiling; {result['margin']:g} m are allowed for. (`{result['command']}`)"
     yield ""
     yield "| fault | transport | what the guard saw | how they ended | beyond, m | closest, m | safe |"

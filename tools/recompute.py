@@ -246,7 +246,7 @@ class Reviewer:
         said, _, figures = lines[2].partition(": ")
         self.expect("findings", [lines[0], figures, lines[3]], right)
         self.prose("generalization", lines[1].removeprefix("- "))
-        self.prose("trained", said.removeprefix("- Where both train and fly with the same number of agents, ") + ".")
+        self.prose("trained", said.removeprefix("- Trained for the team that it flies with, ") + ".")
         self.board = lines[4].removeprefix("- ")
 
 

@@ -23,6 +23,7 @@ BEYOND = """deploy.runtime.load_runtime tasks.task.Task tasks.task.State scene.S
 frames.canonical.make_frame frames.canonical.canonicalize frames.canonical.Frame policies.policy.Policy
 policies.networks.roles.RolePolicy policies.networks.decision.Decision learn.algorithms.algorithm.Algorithm
 learn.folder.RunFolder learn.curves.Curve evaluate.policies.evaluate_policy"""
+OF_TRAINING = ("training", "policy", "algorithm")  # groups of options that the page on training has
 # What describes a kind of file, and the class whose fields it has.
 FILES = {
     "A run": ("learn.folder", "learn.folder.RunConfig"),
@@ -34,7 +35,7 @@ FILES = {
 
 
 def commands() -> str:
-    """Return every command with its own options."""
+    """Return every command with its options; those that trainings have too stand on a page of their own."""
     text = (
         "# Commands\n\nThis page is made from the command line's own parser, as `legoswarm COMMAND --help` is. Every"
         " command also has `--import FILE`, for a file or module that registers tasks, policies or algorithms, and"
@@ -42,9 +43,15 @@ def commands() -> str:
     )
     for name, (module, _) in COMMANDS.items():
         command = getattr(importlib.import_module(f"legoswarm.cli.{module}"), name.capitalize())
-        parser = make_parser(command, f"legoswarm {name}", [], [])
-        more = hasattr(command, "groups") and "It takes the [options of training](options.md) too."
-        text += f"\n## legoswarm {name}\n\n{_doc(command)}\n\n{more or ''}\n\n{_options(parser._actions)}"
+        groups = command.groups([]) if hasattr(command, "groups") else []
+        elsewhere = [group.title.split()[0] for group in groups if group.title.split()[0] in OF_TRAINING]
+        groups = [group for group in groups if group.title.split()[0] not in OF_TRAINING]
+        more = f"It takes the options of a {', '.join(elsewhere)} too: see [options of training](options.md)."
+        text += f"\n## legoswarm {name}\n\n{_doc(command)}\n\n{more if elsewhere else ''}\n\n"
+        positional, optional, *tables = make_parser(command, f"legoswarm {name}", [], groups)._action_groups
+        text += _options([*positional._group_actions, *optional._group_actions])
+        for table in tables:
+            text += f"\n### {table.title.capitalize()}\n\n{_options(table._group_actions)}"
     return text
 
 

@@ -73,7 +73,7 @@ class Eval:
 
     Or let two policies meet head to head: name a task such as tag, and say who plays --pursuers and who --evaders. For
     Spread, hungarian and planner stand for references that learn nothing: a central controller, and a slow search for
-    better episodes. The columns are explained in docs/start.md.
+    better episodes. docs/train.md explains the columns.
     """
 
     policy: Sequence[str] = argument(

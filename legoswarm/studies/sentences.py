@@ -253,7 +253,7 @@ def findings(results: Results) -> str:
         said = against(results, "trained", "SEGNN" + OWN, LEGO + PAPERS)
         three, four = ([mean(results, "trained", row, n) for row in ("SEGNN" + OWN, LEGO + PAPERS)] for n in (3, 4))
         both = f"{three[0]} against {three[1]} with three, {four[0]} against {four[1]} with four"
-        return f"Where both train and fly with the same number of agents, {said[:-1]}: {both}."
+        return f"Trained for the team that it flies with, {said[:-1]}: {both}."
 
     def algorithms() -> str:
         rows = (LEGO + PAIRS, "LEGO-MASAC" + JOINT, "MAPPO" + OWN, "MAPPO-MASAC" + JOINT)
