@@ -1,8 +1,10 @@
 """Pages are taken apart: tags that fit together, and nothing that is fetched from elsewhere."""
 
 import base64
+import json
 from collections import Counter
 from html.parser import HTMLParser
+from pathlib import Path
 
 VOID = ("meta", "img", "br", "input")
 
@@ -50,3 +52,17 @@ def check_page(text):
     for word in ("http:", "https:", "url(", "@import", "//cdn"):
         assert word not in text
     return page
+
+
+def speed_table():
+    """The table of docs/page.md, from what tools/page_speed.py measured."""
+    measured = json.loads((Path(__file__).parent.parent / "results/speed/page.json").read_text())
+    lines = [
+        "| agents | how far they see | entities that one sees | frames a second | steps a second |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for row in measured["rows"]:
+        sight = "everything" if row["sensing_radius"] is None else f"{row['sensing_radius']:.1f}"
+        rates = f"{row['frames_per_second']:.0f} | {row['steps_per_second']:.1f}"
+        lines.append(f"| {row['agents']:,} | {sight} | {row['entities_seen']:.0f} | {rates} |")
+    return "\n".join(lines)

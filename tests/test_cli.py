@@ -674,7 +674,7 @@ def test_demo(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "evaluate_policy", lambda *args, **how: [])
     monkeypatch.setattr(demo, "watch", lambda run, path, **how: path)
     again = cli("demo")[1]
-    assert "demo holds a trained policy, which is used; remove the folder to train anew" in again
+    assert "demo holds a trained policy, which is used (remove the folder to train anew)" in again
     assert "trained in" not in again
 
 

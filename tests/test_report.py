@@ -10,6 +10,7 @@ from legoswarm.studies.catalogue import STUDIES
 from legoswarm.studies.claims import CLAIMS, FAILS, GOALS, HOLDS, OPEN, judge
 from legoswarm.studies.markdown import ALONE, BEGIN, END, MADE, MARK, write_markdown
 from legoswarm.studies.paper import named
+from legoswarm.studies.plots import CLOSE
 from legoswarm.studies.report import make_page, write_report
 from legoswarm.studies.results import Results
 from tests.browser import opened
@@ -146,7 +147,7 @@ def test_the_page_is_whole_and_needs_nothing_else(results):
     page = check_page(text)
     trajectories = {"tag-trajectories", "agent-failure-trajectories"}
     assert set(pictures) == {"spread-3", "tag", "agent-failure", *trajectories}
-    assert len(page.images) == len(pictures)
+    assert len(page.images) == len(pictures) - len(trajectories)  # stills of what moves stay out of the page
     assert all(data.startswith(b"\x89PNG") for data in pictures.values())
 
 
@@ -161,7 +162,10 @@ def test_the_page_opens_with_an_animation_and_a_scoreboard(results):
         ("open", OPEN, "are not decided"),
     ):
         assert f'<div class="{kind}"><b>{verdicts.count(verdict)}</b>{words}</div>' in start
-    assert "on gpu: H200; policies were evaluated on cpu: cpu." in start
+    assert "Policies were trained on H200 and evaluated on cpu." in start
+    assert "It implements LEGO" in start
+    legend = start.split('class="roles">')[1].split("</p>")[0]
+    assert [role in legend for role in ("pursuer", "evader", "obstacle", "agent")] == [True, True, True, False]
     assert text.count('<details class="claim">') == len(CLAIMS) + len(GOALS)
     assert "<details open" not in text
 
@@ -192,18 +196,29 @@ def test_a_browser_plays_the_page(results, tmp_path, width):
     assert seen["errors"] == []
     assert seen["players"] == "2"
     assert seen["moved"] == 1  # the first one plays by itself
-    assert all(min(box) > 50 for box in seen["images"] + seen["drawings"])
+    check_looks(seen, width)
     assert seen["first"] == ["play", "step 4 of 4"]  # it has played to the end and stopped
     assert all(place.startswith("translate(") for place in seen["places"])
     assert seen["crosses"] == ["", ""]
-    assert seen["wide"] <= 0
 
 
-def test_the_committed_results_fit_on_a_phone(tmp_path):
-    seen = opened(make_page(Results.read(ROOT / "results" / "studies"))[0], tmp_path, 360)
+@pytest.mark.parametrize("width", [360, 1400])
+def test_the_committed_results_fit_on_phones_and_desks(width, tmp_path):
+    seen = opened(make_page(Results.read(ROOT / "results" / "studies"))[0], tmp_path, width)
     assert (seen["errors"], seen["moved"]) == ([], 1)
-    assert seen["wide"] <= 0
+    check_looks(seen, width)
+
+
+def check_looks(seen, width):
+    """Nothing is wider than the window, letters and numbers can be read, and the last link leads where it should."""
+    assert seen["wide"] == width
     assert all(min(box) > 50 for box in seen["images"] + seen["drawings"])
+    letter = 9 * CLOSE["dpi"] / 72  # pixels of 9 points
+    assert all(letter * wide / pixels > 8.5 for wide, _, pixels in seen["images"])
+    assert max(seen["tables"]) < 0.5  # of a table's box is its first column: a number stands beside it
+    name, y = seen["reached"]
+    assert name == f"#{list(STUDIES)[-1]}"
+    assert -1 <= y < 900
 
 
 def test_missing_parts_are_named(results):
@@ -310,7 +325,21 @@ def test_algorithms_stand_side_by_side(results):
     text, pictures = make_page(results)
     assert "algorithms" in pictures
     assert "<td>LEGO-MASAC</td><td>-25.7 ± 0.4</td><td>3,000,000</td><td>3 of 3</td>" in text
+    section = text[text.index('id="algorithms"') :]  # shows what MAPPO makes of the same policy, too
+    assert "<td>LEGO-MAPPO</td><td>-25.4 ± 0.4</td><td>1,000,000</td><td>3 of 3</td>" in section
+    assert "<td>MAPPO (own critic)</td><td>-40.0 ± 0.4</td>" in section
     assert "<p class='open'>not run yet: mappo-masac, lego-joint-masac-4, lego-joint-masac-mixed</p>" in text
+
+
+def test_swarms_and_navigation_show_their_tables(results):
+    rows = [{**row, "agents": 8, "covered": 0.95} for row in seeds(-15.0)]
+    results.parts["swarm"] = {"lego": made("swarm", "lego", label="lego at constant density", rows=rows)}
+    rows = [{**row, "agents": 8, "success": 0.99} for row in seeds(-15.0)]
+    results.parts["navigation"] = {"lego-free": made("navigation", "lego-free", label="lego, free", rows=rows)}
+    text = make_page(results)[0]
+    assert "sees within 1.2</td><td>0.950 ± 0.000</td>" in text
+    assert "<code>zoo:spread</code>, trained with four" in text
+    assert "<td>LEGO-MASAC, free</td><td>0.9900 ± 0.0000<br><span class='paper'>0.988 ± 0.009</span></td>" in text
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from legoswarm.deploy.runtime import load_runtime
-from legoswarm.files import read_json, write_json
+from legoswarm.files import read_json, write_bytes, write_json
+from legoswarm.policies.policy import POLICIES
 from legoswarm.provenance import provenance
+from legoswarm.show.draw import GREY
+from legoswarm.studies.plots import CLOSE, chart, legend_below, png
 
 POLICY, SENSING, NEAREST = "zoo:spread", 1.2, 8
 TEAMS, CALLS = (64, 128, 256, 512, 1024), 15
+TICKS = (5, 10, 20, 50, 100)
 ROOT = Path(__file__).parent.parent
 RESULT, PICTURE = ROOT / "results/speed/decisions.json", ROOT / "docs/figures/decisions.png"
 
@@ -44,14 +47,14 @@ def measure(agents: int) -> dict[str, Any]:
 def draw(rows: list[dict[str, Any]]) -> None:
     """Draw time against team, on logarithmic axes, beside what is proportional to the team."""
     teams, medians = np.array([(row["agents"], row["median"]) for row in rows]).T
-    figure, axes = plt.subplots(figsize=(4.6, 3.4), layout="constrained")
-    axes.loglog(teams, medians, "o-", label="NumPy runtime, one core")
-    axes.loglog(teams, medians[0] * teams / teams[0], ":", color="grey", label="proportional to the team")
-    axes.set(xlabel="agents", ylabel="milliseconds of one decision of all", xticks=teams)
-    axes.set_xticklabels([f"{team:,.0f}" for team in teams])
+    figure, axes = chart("agents", "milliseconds of one decision of all")
+    axes.loglog(teams, medians, "o-", color=POLICIES["lego"].colour, label="NumPy runtime, one core")
+    axes.loglog(teams, medians[0] * teams / teams[0], ":", color=GREY, label="proportional to the team")
+    axes.set_xticks(teams, [f"{team:,.0f}" for team in teams])
+    axes.set_yticks(TICKS, map(str, TICKS))
     axes.minorticks_off()
-    axes.legend(frameon=False)
-    figure.savefig(PICTURE, dpi=110)
+    legend_below(figure, axes)
+    write_bytes(PICTURE, png(figure, **CLOSE))
 
 
 def main() -> None:

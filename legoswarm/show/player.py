@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from legoswarm.show.draw import INK, Failure, Paths, colours, entity_roles, views
+from legoswarm.show.draw import INK, Failure, Paths, colours, entity_roles, role_keys, views
 from legoswarm.tasks.task import Task
 
 STYLE = """
@@ -20,6 +20,8 @@ STYLE = """
 .player svg { width: 100%; aspect-ratio: 1; border: 1px solid #bbb; box-sizing: border-box; display: block; }
 .player figcaption { display: flex; align-items: center; gap: 0.6rem; margin: 0 0 0.4rem; }
 .player button { min-width: 4.5rem; } .player input { flex: 1; max-width: 20rem; }
+.roles { font-size: 0.8rem; margin: 0.4rem 0; }
+.roles i { display: inline-block; width: 0.8em; height: 0.8em; border-radius: 50%; }
 .trail { fill: none; stroke-width: 0.6%; stroke-opacity: 0.55; stroke-linejoin: round; }
 .body { fill-opacity: 0.4; stroke-width: 0.7%; } .cross { fill: none; stroke-width: 1%; }
 """
@@ -83,8 +85,12 @@ def player(
 ) -> str:
     """Return a group of episodes as HTML, hidden until the page runs `SCRIPT`; one that is `auto` plays by itself.
 
-    A step takes the 0.1 s that it takes in the task. A cross marks a failure from its step on.
+    A step takes the 0.1 s that it takes in the task. A cross marks a failure from its step on. A legend names colours.
     """
+    legend = [
+        f'<i style="background: {key.get_color()}"></i> {key.get_label()}' for key in role_keys(task.layout, paths)
+    ]
+    legend += ["cross: failure"] * any(failures) + ["line: the last two seconds"]
     panels = [
         f'<div><svg viewBox="{_corner_and_sides(box)}" role="img" aria-label="{html.escape(title or "an episode")}">'
         f"{_shapes(task, path, failure)}</svg><span>{html.escape(title)}</span></div>"
@@ -99,6 +105,7 @@ def player(
     return (
         f'<figure class="player"{" data-auto" * auto} hidden><figcaption>{controls}</figcaption>\n'
         f"<div>{''.join(panels)}</div>\n"
+        f'<p class="roles">{", ".join(legend)}</p>\n'
         f'<script type="application/json">{films}</script></figure>'
     )
 

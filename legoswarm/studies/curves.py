@@ -13,7 +13,7 @@ from legoswarm.evaluate.statistics import area_under_curve, mean_interval
 from legoswarm.files import FileError, write_bytes
 from legoswarm.learn.curves import Curve
 from legoswarm.learn.folder import RunFolder
-from legoswarm.studies.plots import CLOSE, chart, draw_curve, png
+from legoswarm.studies.plots import CLOSE, chart, draw_curve, legend_below, png
 
 AXES = {"steps": "environment steps of each seed", "seconds": "seconds, compilation included"}
 
@@ -36,7 +36,7 @@ def draw_curves(
     for label, curve in found.items():
         draw_curve(axes, getattr(curve, axis), curve.values, label)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.legend(frameon=False, fontsize=8)
+    legend_below(figure, axes)
     write_bytes(Path(out), png(figure, **CLOSE))
     return _table(name, found)
 

@@ -17,8 +17,8 @@ OPTIONS = {
     "steps": 880_000, "width": 32, "depth": 1, "envs": 64, "epochs": 2, "minibatches": 4, "lr": 2e-3, "entropy": 0.03,
 }  # fmt: skip
 BEGIN = """\
-legoswarm trains one policy with three agents, who have to cover three landmarks without colliding. The same policy
-then steers two to six."""
+legoswarm trains one policy with three agents, who cover three landmarks without colliding, and then lets it steer
+teams of two to six;"""
 MEANING = """\
 The return is minus the team size times the distance of every landmark to its nearest agent, minus 2 for each pair of
 agents that collide, summed over 25 steps. Closer to zero is better."""
@@ -37,10 +37,10 @@ def demo(out: Path, command: str) -> None:
     again = (out / "config.json").exists() and RunFolder(out).read_config() == config
     rows = RunFolder(out).read_metrics() if again else []
     if rows and rows[-1]["iteration"] == config.train.iterations:
-        print(f"{BEGIN} {out} holds a trained policy, which is used; remove the folder to train anew.\n")
+        print(f"{BEGIN} {out} holds a trained policy, which is used (remove the folder to train anew).\n")
         run = out
     else:
-        print(f"{BEGIN} This takes about two minutes.", flush=True)
+        print(f"{BEGIN} this takes about two minutes.", flush=True)
         started = time.monotonic()
         run = (resume_run(out) if again else start_run(config, out, command)).path
         print(f"It was trained in {time.monotonic() - started:.0f} s, compilation included.\n")

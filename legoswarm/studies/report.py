@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,21 @@ from legoswarm.studies.markdown import write_markdown
 from legoswarm.studies.paper import named
 from legoswarm.studies.results import Results
 from legoswarm.studies.run import study_setup
-from legoswarm.studies.tables import TABLES
+from legoswarm.studies.sentences import listed
+from legoswarm.studies.tables import ABOUT, DIGITS, FIGURE, TABLES, titled
 
 STYLE = """
 body { font: 16px/1.55 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1, h2 { line-height: 1.2; overflow-wrap: anywhere; }
 h2 { margin-top: 2.5rem; border-top: 1px solid #ddd; padding-top: 1rem; }
-table { border-collapse: collapse; font-size: 0.87rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: separate; border-spacing: 0; font-size: 0.87rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.2rem 0.6rem; border-bottom: 1px solid #e4e4e4; text-align: right; vertical-align: top; }
 td { white-space: nowrap; } th { vertical-align: bottom; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 7.5rem; max-width: min(40vw, 24rem);
+  overflow-wrap: break-word; position: sticky; left: 0; background: #fff; }
 .table { overflow-x: auto; margin: 0.8rem 0; }
 figure { margin: 1rem 0; } figcaption { font-size: 0.87rem; color: #555; }
-img { max-width: 100%; height: auto; display: block; }
+img { width: 36rem; max-width: 100%; height: auto; display: block; }
 code { font-size: 0.85em; background: #f5f5f5; padding: 0.1em 0.3em; overflow-wrap: anywhere; } .paper { color: #666; }
 nav a { margin-right: 0.8rem; display: inline-block; }
 .holds { color: #00714f; } .fails { color: #b3400a; } .open { color: #666; }
@@ -49,7 +52,17 @@ PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>legoswarm: studies</title><style>{style}</style></head><body>
 <h1>The paper's tables and figures, repeated</h1>
+<p>legoswarm trains swarms of robots in simulation. It implements LEGO, the method of "Local-Canonicalization
+Equivariant Graph Neural Networks for Sample-Efficient and Generalizable Swarm Robot Control" by Wang, Zhong, Chang and
+Allen-Blanchette. One policy of LEGO steers a swarm of any size: each agent describes what it sees in a frame of its
+own, and its action is turned back to the world, so that what is learned in one direction holds in all. This page
+repeats the experiments of that paper and sets its numbers beside ours.</p>
 {lead}
+<p>In the task Spread, agents cover landmarks without touching each other. In Tag, pursuers are paid for touching
+evaders, which are faster and can hide behind obstacles. LEGO-MAPPO is LEGO trained by the algorithm MAPPO, and
+LEGO-MASAC by MASAC. The paper compares it with MAPPO, whose networks are plain; MAPPO-local, which adds LEGO's frame
+alone; MAPPO-GNN, which adds LEGO's graph alone; PIC, which estimates returns with a graph; and SEGNN, whose layers
+themselves turn with the world.</p>
 {board}
 <p>{facts}</p>
 <nav>{contents}</nav>
@@ -61,8 +74,10 @@ Where a claim has a number of ours (here: ...), means are compared with it.</p>
 {claims}
 <h3>Against the paper's own numbers</h3>
 {goals}
-<p>In the tables below, returns are return_2c (a colliding pair costs 2) unless said otherwise. LEGO is trained with the
-critic of pairs; where beyond says so, with the paper's.</p>
+<p>In the tables below, a pair that collides costs 2 (return_2c) unless said otherwise. A critic is a network that
+estimates the return still to come while a policy is trained; afterwards it is not needed. The pair critic is ours, and
+passes messages between all pairs of entities. LEGO is trained with the pair critic, except where the study 'beyond'
+names the paper's.</p>
 {sections}
 <script>{script}</script></body></html>
 """
@@ -74,7 +89,7 @@ NOTHING = "&mdash;"  # in a cell
 CURVES = "Learning curves: means over seeds; bands are 95 % intervals of the mean."
 FIGURES: dict[str, tuple[Callable[[Results, str], bytes | None], str]] = {  # and their captions
     **dict.fromkeys(("spread-3", "spread-6", "tag"), (plots.curves, CURVES)),
-    "algorithms": (plots.curves, f"{CURVES} Dashed: another algorithm than the paper's."),
+    "algorithms": (plots.curves, f"{CURVES} Dashed lines are trained by MASAC, the others by MAPPO."),
     "equivariance": (
         plots.scenes,
         "One scene and what symmetries make of it; arrows are actions, pursuers and evaders are numbered.",
@@ -89,9 +104,16 @@ FIGURES: dict[str, tuple[Callable[[Results, str], bytes | None], str]] = {  # an
         "Without failure, with the failed pursuer kept where it stopped, and with it removed. Intervals are over "
         "policies, or over episodes where there is one policy.",
     ),
-    "beyond": (plots.sizes, "Return against team size, divided by the square of the size."),
+    "beyond": (
+        plots.sizes,
+        "Return against team size, divided by the square of the size. Every line but the first changes one thing in "
+        "LEGO-MAPPO's training or, as published, three; a leash pulls back who strays far from all it sees. "
+        "Bands are 95 % intervals of the mean.",
+    ),
 }
-PATHS = "The first steps of one episode each, from a hollow marker to a filled one; {}, whole episodes as animations."
+RETURNS = {
+    f"return_{cost}c": f"Return, where a colliding pair costs {cost}; closer to zero is better." for cost in (2, 1)
+}
 
 Pictures = dict[str, bytes]
 
@@ -136,7 +158,7 @@ def _lead(results: Results, study: str) -> str:
     """Return a study's episodes as an animation that plays by itself."""
     found = plots.trajectories(results, study, auto=True)
     caption = f'One episode each, from the study <a href="#{study}">{study}</a>: {_text(STUDIES[study].about)}.'
-    return f"{found[1]}<p>{caption}</p>" if found else ""
+    return f'<div id="film">{found[1]}<p>{caption}</p></div>' if found else ""
 
 
 def _board(results: Results) -> str:
@@ -152,13 +174,21 @@ def _facts(results: Results) -> str:
     parts = [part for name in STUDIES for part in results.study(name)]
     if not parts:
         return "No study has been run yet."
-    scales = ", ".join(sorted({part["scale"] for part in parts}))
     runs = {part["runs"][0]: part["train_seconds"] for part in parts if "train_seconds" in part}
-    trained = ", ".join(sorted({part["trained_on"] for part in parts if "trained_on" in part})) or "unknown hardware"
-    evaluated = ", ".join(sorted({part["hardware"].get("cpu") or part["hardware"]["device"] for part in parts}))
+    trained = _machines(part["trained_on"] for part in parts if "trained_on" in part)
+    evaluated = _machines(part["hardware"].get("cpu") or part["hardware"]["device"] for part in parts)
     hours = sum(runs.values()) / 3600
-    ran = f"{len(parts)} parts at scale {scales}. Their {len(runs)} training runs took {hours:.2f} hours in all"
-    return f"{ran} on {trained}; policies were evaluated on {evaluated}."
+    smaller = sorted({part["scale"] for part in parts} - {"full"})
+    looks = f" Some were shortened (scale {listed(smaller)}): they are a look, not a result." if smaller else ""
+    ran = (
+        f"This page shows {len(parts)} experiments, with {len(runs)} training runs of {hours:.2f} hours in all.{looks}"
+    )
+    return f"{ran} Policies were trained on {trained} and evaluated on {evaluated}."
+
+
+def _machines(names: Iterable[str]) -> str:
+    """Return the names of machines as one says them: neither JAX's kind of a device nor marks of trade."""
+    return listed(sorted({re.sub(r"^\w+: |\(R\)", "", name) for name in names}) or ["unknown hardware"])
 
 
 def _verdicts(claims: Sequence[Claim], results: Results) -> str:
@@ -184,10 +214,9 @@ def _section(results: Results, name: str, pictures: Pictures, lead: str) -> str:
         pictures[name] = drawn
         pieces.append(_image(drawn, name, caption))
     if episodes := plots.trajectories(results, name):
-        title = f"{name}-trajectories"
-        pictures[title], moving = episodes
-        where = "at the top of this page" if name == lead else "below"
-        pieces += [_image(pictures[title], title, PATHS.format(where)), "" if name == lead else moving]
+        pictures[f"{name}-trajectories"], moving = episodes
+        above = '<p>Its episodes are shown <a href="#film">at the top of this page</a>.</p>'
+        pieces.append(above if name == lead else moving)
     if name in SPECIAL:
         pieces.append(SPECIAL[name](results, name))
     if rows := _statistics(results, name):
@@ -208,16 +237,24 @@ def _missing(results: Results, study: str) -> list[str]:
 
 
 def _beside(results: Results, study: str) -> str:
-    """Return a study's tables of this implementation's returns, counted in both ways, above the paper's."""
+    """Return a study's tables, above what others have; returns are counted in both ways."""
     pieces = []
     tables = [table for name, table in TABLES.items() if name.startswith(study)]
-    for table in [table._replace(figure=figure) for table in tables for figure in ("return_2c", "return_1c")]:
-        note = f"{table.figure}, {table.title}: mean ± standard deviation over seeds; below, in grey, the paper's."
+    for table, figure in [(t, f) for t in tables for f in (RETURNS if t.figure == FIGURE else (t.figure,))]:
+        others, digits = any(row.printed for row in table.rows), DIGITS.get(table.figure, 3)
+        beside = f"; below it, in grey, {table.beside}" if others else ""
+        note = f"{RETURNS.get(figure) or ABOUT[figure]} Mean ± standard deviation over seeds{beside}."
         rows = []
         for row in table.rows:
-            cells = zip(map(_spread, table.values(results, row)), map(row.printed.get, table.columns), strict=True)
-            rows.append([_text(row.name), *(f"{ours}<br><span class='paper'>{_cell(p)}</span>" for ours, p in cells)])
-        pieces += [f"<p>{_text(note)}</p>", _table(["", *table.heads], rows)]
+            found = table._replace(figure=figure).values(results, row)
+            cells = [_spread(values, digits) for values in found]
+            if others:
+                printed = map(row.printed.get, table.columns)
+                cells = [
+                    f"{ours}<br><span class='paper'>{_cell(p)}</span>" for ours, p in zip(cells, printed, strict=True)
+                ]
+            rows.append([re.sub("`(.+?)`", r"<code>\1</code>", _text(row.name)), *cells])
+        pieces += [f"<p>{_text(note)}</p>", _table([table.title, *table.heads], rows)]
     return "".join(pieces)
 
 
@@ -237,12 +274,11 @@ def _times(results: Results, study: str) -> str:
 def _efficiency(results: Results, study: str) -> str:
     """Return a table of the area under the learning curve and the steps to a threshold."""
     threshold, rows = paper.THRESHOLDS[study], []
-    for label in [part["label"] for part in results.study(study)]:
-        if curve := results.curve(study, label):
-            reached = statistics.steps_to(*curve, threshold)
-            median = f"{np.median(reached):,.0f}" if np.isfinite(np.median(reached)) else "never"
-            share = f"{np.isfinite(reached).sum()} of {len(reached)}"
-            rows.append([_text(named(label)), _spread(statistics.area_under_curve(*curve)), median, share])
+    for label, curve in plots.learning(results, study).items():
+        reached = statistics.steps_to(*curve, threshold)
+        median = f"{np.median(reached):,.0f}" if np.isfinite(np.median(reached)) else "never"
+        share = f"{np.isfinite(reached).sum()} of {len(reached)}"
+        rows.append([_text(named(label)), _spread(statistics.area_under_curve(*curve)), median, share])
     return _table(["", "mean height of the curve", f"steps to {threshold} (median)", "seeds that get there"], rows)
 
 
@@ -256,7 +292,7 @@ def _failures(results: Results, study: str) -> str:
     """Return what is left of the captures, with the standard error over episodes, as there is one policy."""
     names = ("captures_after", "survivors_captures", "capture_share_after")
     rows = [
-        [_text(row["failure"]), *(f"{row[name]:.2f} ± {row[f'{name}_se']:.2f}" for name in names)]
+        [_text(titled(row["failure"])), *(f"{row[name]:.2f} ± {row[f'{name}_se']:.2f}" for name in names)]
         for part in results.study(study)
         for row in part["rows"]
     ]
@@ -269,7 +305,8 @@ SPECIAL: dict[str, Callable[[Results, str], str]] = {
     "equivariance": _errors,
     **dict.fromkeys(paper.THRESHOLDS, _efficiency),
     "run-time": _times,
-    **dict.fromkeys(("generalization", "curriculum", "ood"), _beside),
+    "algorithms": lambda *which: _efficiency(*which) + _beside(*which),
+    **dict.fromkeys(("generalization", "curriculum", "ood", "swarm", "navigation"), _beside),
     "agent-failure": _failures,
 }
 
@@ -294,8 +331,8 @@ def _statistics(results: Results, study: str) -> tuple[list[str], list[list[str]
             continue
         means = [np.mean([row[name] for row in members if row.get(name) is not None] or [np.nan]) for name in others]
         table.append([
-            _text(named(key[0])), *("" if key[at + 1] is None else _text(key[at + 1]) for at in used), str(len(values)),
-            str(members[0]["episodes"]), _spread(values, 2), _range(statistics.mean_interval(values)),
+            _text(titled(key[0])), *("" if key[at + 1] is None else _text(key[at + 1]) for at in used),
+            str(len(values)), str(members[0]["episodes"]), _spread(values, 2), _range(statistics.mean_interval(values)),
             f"{statistics.interquartile_mean(values):.2f}", _range(statistics.iqm_interval(values)),
             f"{values.min():.2f}", *(f"{mean:.2f}" for mean in means),
         ])  # fmt: skip

@@ -18,8 +18,9 @@ from legoswarm.files import FileError, finite, read_json, write_bytes, write_jso
 from legoswarm.learn.folder import Busy, RunFolder, read_train, train_json
 from legoswarm.learn.loop import resume_run, start_run
 from legoswarm.own import imported
+from legoswarm.policies.policy import POLICIES
 from legoswarm.provenance import provenance
-from legoswarm.studies.catalogue import ALL, METHODS, STUDIES
+from legoswarm.studies.catalogue import METHODS, STUDIES
 from legoswarm.studies.cluster import CPUS, check_engine, on_cluster
 from legoswarm.studies.part import SCALES, Part, Scale, Training
 from legoswarm.studies.queue import PAUSE, say, side_by_side
@@ -78,8 +79,9 @@ def study_setup(
     command: str = "",
 ) -> Setup:
     """Return the settings that the command line names; scales other than `full` have a results folder of their own."""
-    if unknown := sorted(set(methods or ()) - set(ALL)):
-        raise ValueError(f"unknown method {unknown[0]!r}; known: {', '.join(ALL)}")
+    known = POLICIES.names()  # those of the user's own too: a study of theirs may have them
+    if unknown := sorted(set(methods or ()) - set(known)):
+        raise ValueError(f"unknown method {unknown[0]!r}; known: {', '.join(known)}")
     if scale not in SCALES:
         raise ValueError(f"unknown scale {scale!r}; known: {', '.join(SCALES)}")
     if seeds is not None and seeds < 1:

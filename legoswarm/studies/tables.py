@@ -28,6 +28,18 @@ ABOUT = {
     "safe": "Share of agents that touch nobody and nothing in 256 steps.",
     "success": "Share of agents that touch nobody and nothing in 256 steps, and reach their goals.",
 }
+TITLES = {  # of labels that only their author understands
+    "lego, trained with 4": "LEGO-MAPPO as it is, four agents in training",
+    "lego, float32 throughout": "every layer computed with 32 bits",
+    "lego, rest global": "the world's frame for agents at rest",
+    "lego, paper's critic, trained with 4": "the paper's critic",
+    "lego, paper's critic, rest global, no leash": "as published: that critic and frame, no leash",
+    "lego, 2 to 8 agents mixed": "two to eight agents in training",
+    "lego, protocol mpe2": "trained by the rules of mpe2",
+    "without": "no failure",
+    "kept": "the failed pursuer stays where it stopped",
+    "removed": "the failed pursuer is removed",
+}
 WITH_FOUR = {"spread-4": "generalization", "published-4": "beyond"}  # studies in which four agents train
 DIGITS = {FIGURE: 1, "pursuer_return": 0, "cover_time": 1, "safe": 4, "success": 4}
 
@@ -79,6 +91,11 @@ class Table(NamedTuple):
     def row(self, name: str) -> Row:
         """Return the row of a name."""
         return next(row for row in self.rows if row.name == name)
+
+
+def titled(label: str) -> str:
+    """Return what a label stands for in figures and statistics."""
+    return TITLES.get(label) or paper.named(label)
 
 
 def _rows(study: str, labels: Mapping[str, str], printed: Mapping[str, Mapping[Any, paper.Cell]] = {}) -> list[Row]:

@@ -4,24 +4,30 @@ import dataclasses
 import json
 import math
 import shutil
+from pathlib import Path
+from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from parity import CASES, lively
 from saved import small_policy
 
 from legoswarm.deploy import page as page_module
+from legoswarm.deploy.actor import NumpyAttention
 from legoswarm.deploy.export import TOLERANCE
 from legoswarm.deploy.page import write_page
 from legoswarm.deploy.runtime import load_runtime
+from legoswarm.frames.canonical import make_frame
 from legoswarm.policies.saved.file import save_policy
 from legoswarm.policies.saved.look import look
+from legoswarm.scene import Entities, View
 from legoswarm.tasks.spread import Spread
 from legoswarm.tasks.tag import Tag
 from legoswarm.tasks.task import State
 from tests.chromium import Chromium
-from tests.page import check_page
+from tests.page import check_page, speed_table
 
 ZOO = ("zoo:spread", "zoo:spread-any", "zoo:tag", "zoo:spread-mpe2")
 ACT = """(([name, scenes]) => {
@@ -34,6 +40,40 @@ ACT = """(([name, scenes]) => {
     return Array.from(decide(policy, actors, scene, sight, agents, 0, agents.length, agents[0]).actions);
   });
 })"""
+# What does not fit: words that leave the box they are in, also those drawn on a canvas, and pictures that are covered.
+UNFIT = """(() => {
+  const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; (node = walker.nextNode()); ) {
+    const around = node.parentElement.closest("button, figure, fieldset, #bar, header");
+    if (!around || !node.data.trim() || node.parentElement.closest("option")) continue;
+    const range = document.createRange(), box = around.getBoundingClientRect();
+    range.selectNodeContents(node);
+    for (const { left, right, top, bottom } of range.getClientRects())
+      if (left < box.left - 1 || right > box.right + 1 || top < box.top - 1 || bottom > box.bottom + 1)
+        found.push(node.data);
+  }
+  for (const { canvas, inset } of app.panels.map(panel => panel.view)) {
+    const { left, right, top, bottom } = canvas.getBoundingClientRect(), reach = 0.45;
+    for (const x of [-reach, 0, reach]) for (const y of [-reach, 0, reach]) {
+      const place = [left + right, top + bottom].map(sum => sum / 2), side = right - left;
+      if (document.elementFromPoint(place[0] + x * side, place[1] + y * side) !== canvas) found.push("a covered world");
+    }
+    const small = inset.getBoundingClientRect();
+    if (small.width < 40 || small.top < bottom) found.push("no picture of the ghost below the world");
+  }
+  return [...found, ...drawnOutside];
+})()"""
+LISTEN_TO_WORDS = """(() => {
+  const draw = CanvasRenderingContext2D.prototype.fillText;
+  window.wordsDrawn = 0;
+  window.drawnOutside = [];
+  CanvasRenderingContext2D.prototype.fillText = function (words, x, y) {
+    const half = this.measureText(words).width / 2, { width, height } = this.canvas;
+    wordsDrawn++;
+    if (x - half < 0 || x + half > width || y < 0 || y > height) drawnOutside.push(words);
+    draw.call(this, words, x, y);
+  };
+})()"""
 STEP = """(([name, role, position, velocity, actions]) => {
   const { task } = policies.find(policy => policy.name === name), world = new World(task);
   Object.assign(world, { role: Uint8Array.from(role), disabled: new Uint8Array(role.length) });
@@ -213,6 +253,47 @@ def calm(browser):
     browser.until("(window.settled === app.panels[0].view.unit) || ((window.settled = app.panels[0].view.unit), false)")
 
 
+NAMES = ["agent"] * 6 + ["landmark"] * 6
+
+
+def arrange(browser):
+    """Pause, and put six agents and landmarks where no two of them touch; return its places and velocities."""
+    calm(browser)
+    rng, (x, y) = np.random.default_rng(4), np.meshgrid(np.linspace(-0.9, 0.9, 4), np.linspace(-0.8, 0.8, 3))
+    position = np.stack([x.ravel(), y.ravel()], 1)[rng.permutation(12)] + rng.uniform(-0.1, 0.1, (12, 2))
+    velocity = np.concatenate([rng.uniform(-0.5, 0.5, (6, 2)), np.zeros((6, 2))])
+    arrays = [array.ravel().tolist() for array in (position, velocity)]
+    browser.run("app.edit(world => (world.position.set({}), world.velocity.set({}), world.forget()))".format(*arrays))
+    calm(browser)
+    return position, velocity
+
+
+def step(browser):
+    """Take one step with the button; return the world's numbers of that name, in rows of two."""
+    time = browser.run("app.world.time")
+    browser.click("#step")
+    browser.until(f"app.world.time === {time + 1} && !app.busy && !app.dirty")
+    return lambda name: np.reshape(browser.run(f"Array.from(app.world.{name})"), (-1, 2))
+
+
+def slide(browser, slider, share):
+    """Click on a slider at that share of its length; return what it then says."""
+    browser.place(slider)
+    box = browser.run(
+        f"(({{x, y, width, height}}) => [x, y, width, height])($('{slider[1:]}').getBoundingClientRect())"
+    )
+    browser.click((box[0] + 8 + share * (box[2] - 16), box[1] + box[3] / 2))
+    return browser.run(f"Number($('{slider[1:]}').value)")
+
+
+@pytest.fixture
+def spread(browser, folder):
+    """The page of zoo:spread alone, at a desk, where everything has its place; its places and velocities."""
+    browser.open(write_page(["zoo:spread"], folder / "spread.html"))
+    browser.until("app.world.time > 1")
+    return arrange(browser)
+
+
 def test_a_person_at_a_desk(browser, pages, folder):
     browser.open(write_page(["zoo:spread"], folder / "spread.html"))
     browser.until("app.world.time > 3")
@@ -311,6 +392,186 @@ def test_a_person_with_a_phone(browser, folder):
     assert math.hypot(x - target[0], y - target[1]) < 0.3
 
 
+def test_things_are_dragged_and_removed(browser, spread):
+    start, arm = np.array(on_screen(browser, 0)), browser.run("0.1 * app.panels[0].view.unit")
+    browser.drag(start + arm, start + np.array([90, -50]))
+    assert browser.run("document.querySelector('#selected').textContent") == "Chosen: agent 1"
+    np.testing.assert_allclose(np.array(on_screen(browser, 0)) - start, [90, -50], atol=1.5)
+    np.testing.assert_allclose(step(browser)("before")[1:], spread[0][1:], atol=1e-6)  # nothing else was moved
+    assert np.linalg.norm(in_world(browser, 0) - spread[0][0]) > 0.2
+    # The landmark that is removed is the one that was chosen.
+    browser.click(on_screen(browser, 7))
+    assert browser.run("document.querySelector('#selected').textContent") == "Chosen: landmark 2"
+    browser.click("#remove")
+    browser.until("app.world.count === 11")
+    np.testing.assert_allclose(step(browser)("position")[6:], np.delete(spread[0], 7, 0)[6:], atol=1e-12)
+    assert browser.run("[$('count-0'), $('count-1')].map(output => output.textContent)") == ["6", "5"]
+
+
+def test_axes_are_those_of_the_policy(browser, spread):
+    """After a click on `Axes`, for agents that move and, after a drag, for one that rests."""
+    config = load_runtime("zoo:spread").description.config
+    browser.click("#axes")
+    start = np.array(on_screen(browser, 2))
+    browser.drag(start + 15, start + np.array([60, 40]))
+    calm(browser)
+    numbers = [browser.run(f"Array.from(app.world.{name})") for name in ("position", "velocity")]
+    position, velocity = (jnp.asarray(rows, jnp.float32).reshape(-1, 2) for rows in numbers)
+    found = np.reshape(browser.run("Array.from(app.world.frames)"), (-1, 2, 2))
+    assert not velocity[2].any()
+    for agent in range(6):
+        others = np.delete(np.arange(6), agent), np.arange(6, 12)
+        seen = (Entities(position[at] - position[agent][None], velocity[at], jnp.ones(len(at), bool)) for at in others)
+        view = View(position[agent], velocity[agent], tuple(seen))
+        frame = make_frame(view, config.axis, config.rest, config.slow, config.tie)
+        np.testing.assert_allclose(found[agent], frame.rotation.T, atol=1e-4)
+    assert not found[6:].any()
+
+
+class Watched(NumpyAttention):
+    """A layer that keeps how much each entry of the first agents' rows attends to each other."""
+
+    kept: ClassVar[list] = []
+
+    def __call__(self, x, penalty):
+        query, key, _ = np.split(_centred(x)[..., None, :, :] @ self.qkv, 3, axis=-1)
+        raised = np.exp(query @ np.matrix_transpose(key) + penalty)
+        self.kept.append(raised / raised.sum(-1, keepdims=True))
+        return super().__call__(x, penalty)
+
+
+def _centred(x):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def test_attention_is_that_of_the_policy(browser, spread):
+    """What the chosen agent's own entry attends to, averaged over heads and layers."""
+    runtime, (position, velocity) = load_runtime("zoo:spread"), spread
+    Watched.kept.clear()
+    layers = tuple(Watched(*layer) for layer in runtime.actors.layers)
+    dataclasses.replace(runtime, actors=runtime.actors._replace(layers=layers)).act(position, velocity, NAMES)
+    weights = np.mean([layer[0, 0] for layer in Watched.kept], axis=(0, 2))  # agents, rows, rows
+    seen, _ = look(runtime.description.layout, position, velocity, NAMES)
+    browser.click("#attention")
+    for agent in (0, 3):
+        browser.click(on_screen(browser, agent))
+        browser.until(f"app.focus === {agent} && !app.busy && !app.dirty")
+        expected, others, there = np.zeros(12), seen.others_position[0, :, agent], seen.mask[0, :, agent]
+        for offset, weight in zip(others[there], weights[agent, 0, 1:][there.ravel()], strict=True):
+            expected[np.linalg.norm(position - position[agent] - offset, axis=1).argmin()] = weight
+        np.testing.assert_allclose(browser.run("Array.from(app.world.glance)"), expected, atol=1e-5)
+        assert expected.max() > 1.5 * expected[expected > 0].min()
+
+
+def test_a_limited_sight_acts_as_the_runtime_does(browser, spread):
+    runtime, (position, velocity) = load_runtime("zoo:spread"), spread
+    everything = runtime.act(position, velocity, NAMES)
+    np.testing.assert_allclose(step(browser)("actions")[:6], everything, atol=TOLERANCE)
+    for share in (0.5, 0.15):
+        arrange(browser)
+        radius = slide(browser, "#radius", share)
+        assert 0.3 < radius < 2
+        limited = runtime.act(position, velocity, NAMES, sensing=radius)
+        np.testing.assert_allclose(step(browser)("actions")[:6], limited, atol=TOLERANCE)
+        assert np.abs(limited - everything).max() > 0.1
+
+
+def test_wind_and_noise_move_agents(browser, spread):
+    """Wind has the direction of its arrow, which turns with the world; noise is another one in each run."""
+
+    def run():
+        arrange(browser)
+        return step(browser)("velocity")[:6]
+
+    calm_run = run()
+    np.testing.assert_allclose(run(), calm_run, atol=1e-9)
+    wind = slide(browser, "#wind", 0.5)
+    assert wind == 3
+    push = wind * browser.run("app.policy.task.dt")
+    np.testing.assert_allclose(run() - calm_run, np.tile([push, 0], (6, 1)), atol=1e-5)
+    browser.press("t")
+    browser.until("app.angle === app.target && app.angle > 0.5")
+    way = [math.cos(math.pi / 6), math.sin(math.pi / 6)]
+    np.testing.assert_allclose(run() - calm_run, np.tile(push * np.array(way), (6, 1)), atol=1e-5)
+    assert slide(browser, "#wind", 0) == 0
+    np.testing.assert_allclose(run(), calm_run, atol=1e-5)
+    assert slide(browser, "#noise", 0.5) == 3
+    one, other = run(), run()
+    assert np.abs(one - other).min() > 1e-6
+    assert np.abs(one - calm_run).max() < 2
+
+
+def test_a_pursuer_and_an_evader_follow_the_mouse(browser, folder):
+    browser.open(write_page(["zoo:tag"], folder / "tag.html"))
+    browser.until("app.world.time > 1")
+    for _ in range(2):
+        browser.click("[aria-label='one obstacle less']")
+    browser.until("app.world.count === 5")
+    browser.run("speed.value = 4, speed.dispatchEvent(new Event('change'))")
+    x, y, side = browser.run("(({x, y, width}) => [x, y, width])(app.panels[0].canvas.getBoundingClientRect())")
+    for button, entity in ((2, 0), (3, 3)):
+        browser.click(f"#roles button:nth-child({button})")
+        for corner in ((0.2, 0.2), (0.8, 0.75)):
+            browser.mouse("Moved", x + corner[0] * side, y + corner[1] * side, button=None)
+            away = f"Math.hypot(...[0, 1].map(k => app.world.position[{2 * entity} + k] - app.pointer[k]))"
+            browser.until(f"{away} < 0.1")
+            time = browser.run("app.world.time")
+            browser.until(f"app.world.time > {time + 8}")
+            assert browser.run(away) < 0.3  # it stays, whoever pushes it
+
+
+SCREENS = {"phone": (360, 740), "phone on its side": (740, 360), "desk": (1400, 900)}
+
+
+@pytest.mark.parametrize("names", ["zoo:spread", "zoo:spread zoo:spread-any", "zoo:tag"])
+@pytest.mark.parametrize("screen", SCREENS)
+def test_everything_has_room(browser, folder, names, screen):
+    """The ghost, wind and a steered agent add pictures and words, and all of it stays where it belongs."""
+    width, height = SCREENS[screen]
+    browser.open(write_page(names.split(), folder / "room.html"), width=width, height=height, touch=width < 1000)
+    browser.run(LISTEN_TO_WORDS)
+    browser.until("app.world.time > 1")
+    tap = browser.click if width > 1000 else lambda control: browser.touch(browser.place(control))
+    for control, done in (
+        ("#roles button:nth-child(2)", "steer === 0"),
+        ("#ghost", "panels[0].ghost"),
+        ("#axes", "show.axes"),
+    ):
+        tap(control)
+        browser.until(f"app.{done}")
+        browser.run("new Promise(requestAnimationFrame)")  # controls move down when the ghost's picture appears
+    browser.run("turnTo(30)")
+    if width > 1000:
+        slide(browser, "#wind", 0.5)
+    else:
+        browser.run("wind.value = 3, wind.dispatchEvent(new Event('input'))")
+    browser.until("app.angle === app.target && app.wind === 3")
+    browser.run("scrollTo(0, 0)")
+    browser.until("window.wordsDrawn > 4 && $('difference').textContent.startsWith('Run and ghost')")
+    assert browser.run(UNFIT) == []
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    boxes = (
+        "['#run', '#step', '#speed', '#panels', '#sizes'].map(it => document.querySelector(it).getBoundingClientRect())"
+    )
+    assert browser.run(f"{boxes}.every(box => box.bottom <= innerHeight && box.right <= innerWidth)")
+    if screen != "phone":
+        assert browser.run("$('controls').getBoundingClientRect().left >= $('stage').getBoundingClientRect().right")
+
+
+def test_the_size_of_the_team_is_marked(browser, spread):
+    pressed = "[...document.querySelectorAll('#sizes [aria-pressed=true]')].map(button => button.textContent)"
+    assert browser.run(pressed) == ["6"]
+    browser.click("#sizes button[value='12']")
+    browser.until("app.world.count === 24")
+    assert browser.run(pressed) == ["12"]
+    browser.click("[aria-label='one landmark more']")
+    browser.until("app.world.count === 25")
+    assert browser.run(pressed) == ["12"]
+    browser.click("[aria-label='one agent less']")
+    browser.until("app.world.count === 24")
+    assert browser.run(pressed) == []
+
+
 def test_policies_side_by_side(browser, folder):
     page = write_page(["zoo:spread", "zoo:spread-any", "zoo:tag"], folder / "several.html")
     browser.open(page, dark=True)
@@ -332,6 +593,11 @@ def test_a_page_is_whole_and_needs_nothing_else(pages):
     page = check_page(pages["zoo"].read_text())
     assert page.count["script"] == 8
     assert pages["zoo"].stat().st_size < 4e6
+
+
+def test_the_table_of_speeds_is_that_of_the_results():
+    page = Path(__file__).parents[2] / "docs/page.md"
+    assert speed_table() in page.read_text(), "docs/page.md needs this table:\n" + speed_table()
 
 
 def test_other_worlds_are_refused(tmp_path, pages, folder):

@@ -229,6 +229,8 @@ class App {
       this.thoughts = null; // they are of the world before the edit
       this.busy = false;
     }
+    if (this.thoughts && !(this.running || this.wanted > 0)) this.apply(true);
+    else if (this.thoughts && this.clock >= 1) this.apply(false);
     if (!this.busy) {
       if (this.edits.length) this.flush();
       if (this.target !== this.angle || this.mirrored !== this.mirror) {
@@ -238,8 +240,6 @@ class App {
       const due = this.running || this.wanted > 0;
       if (due ? this.clock >= 1 - lead : this.dirty) this.think();
     }
-    if (this.thoughts && !(this.running || this.wanted > 0)) this.apply(true);
-    else if (this.thoughts && this.clock >= 1) this.apply(false);
     for (const panel of this.panels) panel.view.draw(panel, this, Math.min(this.clock, 1));
     this.count(now);
   }

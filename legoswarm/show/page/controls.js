@@ -86,8 +86,13 @@ function refresh() {
   }
   for (const button of $("choices").children)
     button.setAttribute("aria-pressed", panels.some(panel => panel.index === Number(button.value)));
+  const agents = counts => String(counts.slice(0, policy.controlled));
+  const here = agents(policy.roles.map((_, role) => world.members(role).length));
+  for (const button of $("sizes").children)
+    button.setAttribute("aria-pressed", agents(app.counts(Number(button.value))) === here);
   for (const button of $("roles").children) button.setAttribute("aria-pressed", Number(button.value) === app.steer);
   for (const panel of panels) panel.canvas.classList.toggle("steering", app.steer >= 0);
+  $("panels").classList.toggle("haunted", app.show.ghost);
 }
 
 /** Names an entity. */
@@ -116,16 +121,20 @@ function report() {
 
 /** Makes the canvas of a policy and listens to it. */
 function makePanel(index) {
-  const policy = policies[index], names = ["figure", "canvas", "figcaption", "b", "span"];
-  const [figure, canvas, caption, title, figures] = names.map(tag => document.createElement(tag));
+  const policy = policies[index], names = ["figure", "canvas", "figcaption", "canvas", "div", "b", "span", "small"];
+  const [figure, canvas, caption, inset, words, title, figures, label] = names.map(tag => document.createElement(tag));
   title.textContent = policy.name;
   canvas.tabIndex = 0;
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", `the world of ${policy.name}; arrow keys choose an entity`);
-  caption.append(title, figures);
+  label.textContent = "◂ never turned";
+  inset.setAttribute("role", "img");
+  inset.setAttribute("aria-label", "the run that was never turned");
+  words.append(title, figures, label);
+  caption.append(inset, words);
   figure.append(canvas, caption);
   $("panels").append(figure);
-  const panel = { canvas, figures, view: new View(canvas) };
+  const panel = { canvas, figures, view: new View(canvas, inset) };
   canvas.onpointerdown = event => press(index, event);
   canvas.onpointermove = event => drag(index, event);
   canvas.onpointerup = canvas.onpointercancel = () => app.hold(-1);
@@ -181,6 +190,7 @@ function show(indices) {
   app.choose(indices, makePanel);
   if (kinds(app.policy) !== before) makeTeam();
   refresh();
+  report();
 }
 
 function button(parent, text, act, value) {

@@ -5,22 +5,24 @@ const EPSILON = 1e-5; // of the normalisation
 
 /** out[r, c] = sum over k of a[r, k] b[c, k]; `At` is where a matrix begins, `By` how far apart its rows are.
  *
- *  Eight sums at a time, so that most numbers are in registers. What is left over at an edge is computed twice. */
+ *  Ten sums at a time, so that most numbers are in registers. What is left over at an edge is computed twice. */
 function product(out, outAt, outBy, a, aAt, aBy, rows, b, bAt, bBy, columns, inner) {
-  for (let c = 0; c < columns; c += 4) {
-    const c1 = Math.min(c + 1, columns - 1), c2 = Math.min(c + 2, columns - 1), c3 = Math.min(c + 3, columns - 1);
-    const b0 = bAt + c * bBy, b1 = bAt + c1 * bBy, b2 = bAt + c2 * bBy, b3 = bAt + c3 * bBy;
+  const last = columns - 1;
+  for (let c = 0; c < columns; c += 5) {
+    const c1 = Math.min(c + 1, last), c2 = Math.min(c + 2, last), c3 = Math.min(c + 3, last), c4 = Math.min(c + 4, last);
+    const b0 = bAt + c * bBy, b1 = bAt + c1 * bBy, b2 = bAt + c2 * bBy, b3 = bAt + c3 * bBy, b4 = bAt + c4 * bBy;
     for (let r = 0; r < rows; r += 2) {
       const r1 = Math.min(r + 1, rows - 1), a0 = aAt + r * aBy, a1 = aAt + r1 * aBy;
-      let s00 = 0, s01 = 0, s02 = 0, s03 = 0, s10 = 0, s11 = 0, s12 = 0, s13 = 0;
+      let s00 = 0, s01 = 0, s02 = 0, s03 = 0, s04 = 0, s10 = 0, s11 = 0, s12 = 0, s13 = 0, s14 = 0;
       for (let k = 0; k < inner; k++) {
-        const x = a[a0 + k], y = a[a1 + k], p = b[b0 + k], q = b[b1 + k], s = b[b2 + k], t = b[b3 + k];
-        (s00 += x * p), (s01 += x * q), (s02 += x * s), (s03 += x * t);
-        (s10 += y * p), (s11 += y * q), (s12 += y * s), (s13 += y * t);
+        const x = a[a0 + k], y = a[a1 + k];
+        const p = b[b0 + k], q = b[b1 + k], s = b[b2 + k], t = b[b3 + k], u = b[b4 + k];
+        (s00 += x * p), (s01 += x * q), (s02 += x * s), (s03 += x * t), (s04 += x * u);
+        (s10 += y * p), (s11 += y * q), (s12 += y * s), (s13 += y * t), (s14 += y * u);
       }
       const o0 = outAt + r * outBy, o1 = outAt + r1 * outBy;
-      (out[o0 + c] = s00), (out[o0 + c1] = s01), (out[o0 + c2] = s02), (out[o0 + c3] = s03);
-      (out[o1 + c] = s10), (out[o1 + c1] = s11), (out[o1 + c2] = s12), (out[o1 + c3] = s13);
+      (out[o0 + c] = s00), (out[o0 + c1] = s01), (out[o0 + c2] = s02), (out[o0 + c3] = s03), (out[o0 + c4] = s04);
+      (out[o1 + c] = s10), (out[o1 + c1] = s11), (out[o1 + c2] = s12), (out[o1 + c3] = s13), (out[o1 + c4] = s14);
     }
   }
 }
@@ -251,7 +253,8 @@ function softmax(scores, at, count) {
   let most = -Infinity, sum = 0;
   for (let k = at; k < at + count; k++) if (scores[k] > most) most = scores[k];
   for (let k = at; k < at + count; k++) sum += scores[k] = Math.exp(scores[k] - most);
-  for (let k = at; k < at + count; k++) scores[k] /= sum;
+  const share = 1 / sum;
+  for (let k = at; k < at + count; k++) scores[k] *= share;
 }
 
 /** Shortens an action to the policy's disc, or clips it to its box. */

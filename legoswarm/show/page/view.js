@@ -3,6 +3,7 @@
 
 const MARGIN = 1.3; // the view shows so much more than the arena
 const MANY = 200; // larger teams leave no trails
+const TINY = 5; // CSS pixels: smaller discs have no edge
 const TINTS = ["paper", "ink", "faint", "line", "accent", "alarm", "axis-x", "axis-y"];
 
 /** Returns the page's colours, which its style sheet has for light and dark. */
@@ -57,22 +58,32 @@ class Pen {
     this.path(barb(-0.6), [x + dx, y + dy], barb(0.6));
   }
 
-  text(words, [x, y], down, colour, align = "center") {
-    const font = `600 ${12 * this.dots}px system-ui, sans-serif`;
-    Object.assign(this.pen, { fillStyle: colour, globalAlpha: 1, font, textAlign: align });
-    this.pen.fillText(words, this.left + x * this.unit, this.top - y * this.unit + down * this.dots);
+  /** Writes words over a place, or where the canvas ends beside it. */
+  text(words, [x, y], down, colour) {
+    const { pen, dots } = this, font = `600 ${12 * dots}px system-ui, sans-serif`;
+    Object.assign(pen, { fillStyle: colour, globalAlpha: 1, font, textAlign: "center" });
+    const { width, height } = pen.canvas, half = pen.measureText(words).width / 2;
+    const left = Math.min(Math.max(this.left + x * this.unit, half), width - half);
+    const top = Math.min(Math.max(this.top - y * this.unit + down * dots, 12 * dots), height);
+    pen.fillText(words, left, top);
   }
 }
 
+/** Gives a square canvas as many dots as its place on the screen has; returns how many a side has. */
+function resize(canvas, dots) {
+  const side = Math.round(canvas.clientWidth * dots);
+  if (canvas.width !== side || canvas.height !== side) canvas.width = canvas.height = side;
+  return side;
+}
+
 class View {
-  constructor(canvas) {
-    Object.assign(this, { canvas, pen: new Pen(canvas), half: MARGIN });
+  constructor(canvas, inset) {
+    Object.assign(this, { canvas, inset, pen: new Pen(canvas), small: new Pen(inset), half: MARGIN });
   }
 
   /** Fits the canvas to its place on the screen, and the view to the world unless somebody holds on to it. */
   fit(world, scale, holding) {
-    const { canvas } = this, dots = window.devicePixelRatio || 1, side = Math.round(canvas.clientWidth * dots);
-    if (canvas.width !== side || canvas.height !== side) canvas.width = canvas.height = side;
+    const dots = window.devicePixelRatio || 1, side = resize(this.canvas, dots);
     let far = MARGIN * scale;
     for (const value of world.position) far = Math.max(far, 1.08 * Math.abs(value));
     far = Math.min(far, 2 * MARGIN * scale);
@@ -102,7 +113,7 @@ class View {
     pen.pen.fillStyle = theme.paper;
     pen.pen.globalAlpha = 1;
     pen.pen.fillRect(0, 0, canvas.width, canvas.height);
-    this.drawArena(matrix, app.scale, theme);
+    this.drawArena(pen, matrix, app.scale, theme);
     if (focus >= 0 && Number.isFinite(app.radius)) {
       pen.ink(theme.accent, 1.2, 0.9, [5, 4]);
       pen.disc(place(focus), app.radius);
@@ -132,11 +143,12 @@ class View {
       });
     }
     for (const entity of agents) {
-      const hit = touching.has(entity), [x, y] = place(entity), arm = 0.45 * radius(entity);
+      const marked = touching.has(entity) || entity === steered, [x, y] = place(entity), arm = 0.45 * radius(entity);
+      const tiny = radius(entity) * this.unit < TINY * this.dots; // an edge would take longer to draw than the disc
       pen.disc([x, y], radius(entity));
-      pen.fill(colour(entity), 0.38);
-      pen.ink(hit ? theme.alarm : colour(entity), hit || entity === steered ? 3 : 1.5);
-      pen.pen.stroke();
+      pen.fill(colour(entity), tiny ? 0.75 : 0.38);
+      pen.ink(touching.has(entity) ? theme.alarm : colour(entity), marked ? 3 : 1.5);
+      if (marked || !tiny) pen.pen.stroke();
       if (world.disabled[entity])
         for (const side of [-arm, arm]) pen.path([x - arm, y - side], [x + arm, y + side]);
     }
@@ -146,7 +158,7 @@ class View {
       pen.disc(mapped(matrix, ...place(entity, ghost)), radius(entity), 4);
       pen.pen.stroke();
     }
-    for (const entity of agents) {
+    for (const entity of show.axes || show.actions ? agents : []) {
       const at = place(entity), size = Math.max(1.7 * radius(entity), (10 * this.dots) / this.unit);
       const [x0, x1, y0, y1] = world.frames.subarray(4 * entity, 4 * entity + 4).map(value => size * value);
       if (show.axes) {
@@ -167,38 +179,34 @@ class View {
     }
     if (steered >= 0) pen.text("you", place(steered), -radius(steered) * (this.unit / this.dots) - 6, theme.ink);
     if (app.wind > 0) {
-      const at = this.half * 0.86, [dx, dy] = mapped(matrix, (26 * this.dots) / this.unit, 0);
+      const dot = this.dots / this.unit, at = this.half - 26 * dot, [dx, dy] = mapped(matrix, 26 * dot, 0);
       pen.ink(theme.ink, 2.2, 0.8);
       pen.arrow([at - 0.5 * dx, at - 0.5 * dy], dx, dy);
       pen.text("wind", [at, at], 30, theme.ink);
     }
-    if (ghost) this.drawCorner(panel, app);
+    if (ghost) this.drawInset(panel, app);
   }
 
   /** Draws the edge of the arena and a grid in it, turned as the world is. */
-  drawArena(matrix, scale, theme) {
+  drawArena(pen, matrix, scale, theme) {
     const steps = scale > 4 ? 8 : 4;
     for (let at = 0; at <= steps; at++) {
       const place = scale * ((2 * at) / steps - 1), edge = at === 0 || at === steps;
-      this.pen.ink(theme.line, edge ? 1.5 : 0.75, edge ? 1 : 0.7);
-      this.pen.path(mapped(matrix, place, -scale), mapped(matrix, place, scale));
-      this.pen.path(mapped(matrix, -scale, place), mapped(matrix, scale, place));
+      pen.ink(theme.line, edge ? 1.5 : 0.75, edge ? 1 : 0.7);
+      pen.path(mapped(matrix, place, -scale), mapped(matrix, place, scale));
+      pen.path(mapped(matrix, -scale, place), mapped(matrix, scale, place));
     }
   }
 
-  /** Draws the run that was never turned, as it is, in a corner. */
-  drawCorner({ policy, ghost }, app) {
-    const { pen, canvas, half, dots } = this, { theme } = app;
-    const side = 0.27 * canvas.width, gap = 8 * dots, top = canvas.height - gap - side;
-    pen.ink(theme.line, 1.5);
-    pen.pen.fillStyle = theme.paper;
-    pen.pen.fillRect(gap, top, side, side);
-    pen.pen.strokeRect(gap, top, side, side);
-    pen.aim(gap + side / 2, top + side / 2, side / 2 / half, dots);
+  /** Draws the run that was never turned, as it is, in the small picture below the world. */
+  drawInset({ policy, ghost }, app) {
+    const { small, inset, half, dots } = this, side = resize(inset, dots);
+    small.pen.clearRect(0, 0, side, side);
+    small.aim(side / 2, side / 2, side / 2 / half, dots);
+    this.drawArena(small, IDENTITY, app.scale, app.theme);
     for (let entity = 0; entity < ghost.count; entity++) {
-      pen.disc(ghost.position.subarray(2 * entity, 2 * entity + 2), policy.task.radius[ghost.role[entity]]);
-      pen.fill(ghost.disabled[entity] ? theme.faint : app.colour(policy, ghost.role[entity]), 1);
+      small.disc(ghost.position.subarray(2 * entity, 2 * entity + 2), policy.task.radius[ghost.role[entity]]);
+      small.fill(ghost.disabled[entity] ? app.theme.faint : app.colour(policy, ghost.role[entity]), 1);
     }
-    pen.text("never turned", [-0.96 * half, half], 15, theme.ink, "left");
   }
 }
