@@ -34,7 +34,7 @@ def random_policies(config, layout, seed=0):
     """Policies of an architecture with random weights; fresh ones are orthogonal, which takes long to compile."""
     rng = np.random.default_rng(seed)
     shapes = eqx.filter_eval_shape(lambda key: make_policies(config, layout, key=key), jax.random.key(0))
-    return jax.tree.map(lambda like: jnp.asarray(rng.normal(0, 0.4, like.shape), like.dtype), shapes)
+    return jax.tree.map(lambda like: jax.device_put(rng.normal(0, 0.4, like.shape).astype(like.dtype)), shapes)
 
 
 def features(view):

@@ -12,6 +12,7 @@ import numpy as np
 from legoswarm.evaluate.episodes import Trajectory
 from legoswarm.fast.backend import over_seeds
 from legoswarm.policies.networks.team import Actors, decide, world_actions
+from legoswarm.policies.saved.trees import take
 from legoswarm.scene import Layout, Scene
 from legoswarm.tasks.adapters.outside import OutsideTask
 from legoswarm.tasks.adapters.processes import Arrays, WorldPool
@@ -86,7 +87,7 @@ def play_outside(task: OutsideTask, actors: Actors, seed: int) -> Trajectory:
     """Play one episode of mean actions from the environment's start of that seed."""
     played = OutsideEpisodes(task, 1, 1)
     try:
-        alone = jax.tree.map(lambda leaf: leaf[None], actors)
+        alone = take(actors, None)
         rows = [jax.tree.map(lambda array: array[0, 0].copy(), arrays) for *_, arrays in played.steps(alone, seed)]
     finally:
         played.close()

@@ -25,6 +25,7 @@ from legoswarm.files import FileError
 from legoswarm.policies.networks.team import Actors, knowing
 from legoswarm.policies.saved.description import check_slots
 from legoswarm.policies.saved.file import PolicyFile, load_policy
+from legoswarm.policies.saved.trees import take
 from legoswarm.scene import Layout
 from legoswarm.tasks.adapters.outside import OutsideTask
 from legoswarm.tasks.mpe2_spread import Mpe2Spread
@@ -288,7 +289,7 @@ def _settings(task: Task) -> dict[str, Any]:
 
 def _stacked_actors(file: PolicyFile, seed: int | None) -> tuple[Actors, tuple[int, ...]]:
     """Return the actors of all seeds, or of one, stacked, and the seeds."""
-    policies = file.policies if seed is None else jax.tree.map(lambda leaf: leaf[None], file.one(seed))
+    policies = file.policies if seed is None else file.only(seed).policies
     return {role: policy.actor for role, policy in policies.items()}, file.seeds if seed is None else (seed,)
 
 
@@ -298,8 +299,7 @@ def _meeting(files: dict[str, PolicyFile], layout: Layout, seed: int | None) -> 
     longest = max((seeds for _, seeds in sides.values()), key=len)
 
     def repeat(actor: Any, count: int) -> Any:
-        index = np.arange(len(longest)) % count
-        return jax.tree.map(lambda leaf: leaf[index], actor)
+        return take(actor, np.arange(len(longest)) % count)
 
     actors = {role: repeat(actors[role], len(seeds)) for role, (actors, seeds) in sides.items()}
     return {role: knowing(actor, files[role].layout.roles, layout.roles) for role, actor in actors.items()}, longest

@@ -30,6 +30,7 @@ from legoswarm.learn.train import CAUSES, TrainConfig, TrainState, outside
 from legoswarm.own import command as own_command
 from legoswarm.policies.networks.roles import Policies
 from legoswarm.policies.saved.file import PolicyFile, load_policy, save_policy
+from legoswarm.policies.saved.trees import take
 from legoswarm.provenance import provenance
 from legoswarm.tasks.check import check_task
 from legoswarm.tasks.task import TASKS, Task
@@ -157,7 +158,7 @@ def _warm_start(config: RunConfig) -> Policies:
     healthy = [at for at, seed in enumerate(file.seeds) if seed not in lost and at != file.best]
     order = np.array([file.best, *healthy])
     index = order[np.arange(len(config.seeds)) % len(order)]
-    return jax.tree.map(lambda leaf: leaf[index], file.policies)
+    return take(file.policies, index)
 
 
 def evaluation_points(iterations: int, evaluations: int) -> set[int]:

@@ -13,7 +13,7 @@ from legoswarm.files import read_arrays, write_arrays, write_json
 from legoswarm.policies.networks.roles import Policies, make_policies
 from legoswarm.policies.policy import Policy, check_team
 from legoswarm.policies.saved.description import Description, find_policy, read_description, unusable
-from legoswarm.policies.saved.trees import named_leaves, rebuild
+from legoswarm.policies.saved.trees import named_leaves, rebuild, take
 from legoswarm.scene import Layout
 
 
@@ -25,8 +25,7 @@ class PolicyFile(Description):
 
     def one(self, seed: int | None = None) -> Policies:
         """Return the policies of one seed; by default the best."""
-        at = self.at(seed)
-        return jax.tree.map(lambda leaf: leaf[at], self.policies)
+        return take(self.policies, self.at(seed))
 
     def only(self, seed: int | None = None) -> PolicyFile:
         """Return the file of one seed alone; by default the best."""
@@ -35,7 +34,7 @@ class PolicyFile(Description):
             notes["steps"] = [steps[at]]
         return dataclasses.replace(
             self,
-            policies=jax.tree.map(lambda leaf: leaf[at][None], self.policies),
+            policies=take(self.policies, slice(at, at + 1)),
             seeds=(self.seeds[at],),
             figures={name: [values[at]] for name, values in self.figures.items()},
             best=0,

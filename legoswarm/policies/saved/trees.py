@@ -30,9 +30,14 @@ def rebuild(skeleton: Tree, arrays: dict[str, np.ndarray], source: str) -> Tree:
         array = arrays[name]
         expected = jax.eval_shape(_raw, like)
         check_array(array, expected.shape, expected.dtype, name, source)
-        leaf = jax.numpy.asarray(array)
+        leaf = jax.device_put(array)
         leaves.append(jax.random.wrap_key_data(leaf) if _is_key(like) else leaf)
     return jax.tree_util.tree_unflatten(treedef, leaves)
+
+
+def take(tree: Tree, at: Any) -> Tree:
+    """Return `leaf[at]` of every leaf, taken on the host: on a device each shape would be compiled for."""
+    return jax.tree.map(lambda leaf: jax.device_put(on_host(leaf)[at]), tree)
 
 
 def raw_leaves(tree: Any) -> list[Any]:
