@@ -14,6 +14,7 @@ from legoswarm.fast.attention import MANY, MOST, attention, plain_attention
 from legoswarm.fast.backend import over_seeds
 from legoswarm.fast.gather import gather, plain_gather
 from legoswarm.fast.normalise import ROWS, normalise, plain_normalise
+from legoswarm.fast.products import product
 from legoswarm.fast.switches import PATHS, VARIABLE, switch
 from legoswarm.learn.algorithms.mappo import Mappo
 from legoswarm.learn.train import TrainConfig, make_train
@@ -60,7 +61,7 @@ def test_the_switch_takes_the_word_of_each_path(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     assert switch("kernels", "fused") == "fused"
     monkeypatch.setenv(VARIABLE, "kernels=plain,programs=off")
-    assert [switch(path, "on") for path in PATHS] == ["plain", "on", "on", "off"]
+    assert [switch(path, "on") for path in PATHS] == ["plain", "on", "on", "on", "off"]
     for path, words in PATHS.items():
         for word in words:
             monkeypatch.setenv(VARIABLE, f"{path}={word}")
@@ -73,11 +74,50 @@ def test_the_switch_refuses_unknown_words(words, monkeypatch):
     monkeypatch.setenv(VARIABLE, words)
     wrong = words.split(",")[-1]
     name, _, value = wrong.partition("=")
-    known = "kernels=plain|fused|interpret; blocks=off|on; seeds=map|vmap; programs=off|on"
+    known = "kernels=plain|fused|interpret; blocks=off|on; products=plain|flat; seeds=map|vmap; programs=off|on"
     for ask in (lambda: switch("programs", "on"), lambda: normalise(jnp.ones((2, WIDTH)))):
         with pytest.raises(ValueError, match=f"^{VARIABLE} cannot be ") as refusal:
             ask()
         assert str(refusal.value) == f"{VARIABLE} cannot be {name}={value}; it knows {known}"
+
+
+# Products of rows with a matrix
+
+
+def product_and_slopes(multiply, axes, x, weight):
+    """Products under two vmaps, the outer one over `axes` of rows and weights; gradients inside it and through it."""
+
+    def one(x, weight):
+        out, back = jax.vjp(lambda x, weight: jax.vmap(multiply, (0, None))(x, weight), x, weight)
+        return out, back(jnp.cos(out))
+
+    def total(x, weight):
+        return jnp.sin(jax.vmap(one, axes)(x, weight)[0]).sum()
+
+    return jax.tree.leaves((jax.vmap(one, axes)(x, weight), jax.grad(total, (0, 1))(x, weight)))
+
+
+@pytest.mark.parametrize("axes", [(0, None), (2, None), (None, 0), (1, 2)], ids=["rows", "last", "weights", "both"])
+def test_products_equal_those_of_plain_matrices(axes, monkeypatch):
+    """Rows gain axes; weights are shared, or differ from seed to seed."""
+    random = np.random.default_rng(0)
+    x, weight = random.normal(size=(7, 3, 4)).astype(np.float32), random.normal(size=(4, 5)).astype(np.float32)
+    several = np.stack([weight, -2 * weight])
+    x = x if axes[0] is None else np.moveaxis(np.stack([x, x + 1]), 0, axes[0])
+    weight = weight if axes[1] is None else np.moveaxis(several, 0, axes[1])
+    monkeypatch.setenv(VARIABLE, "products=flat")
+    flat = jax.jit(functools.partial(product_and_slopes, product, axes))
+    for ours, plain in zip(flat(x, weight), product_and_slopes(jnp.matmul, axes, x, weight), strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_the_slope_of_a_shared_weight_is_one_product_of_two_matrices(monkeypatch):
+    """However many vmaps there were: of more axes XLA would write a transposed copy."""
+    monkeypatch.setenv(VARIABLE, "products=flat")
+    rows = jax.vmap(jax.vmap(product, (0, None)), (0, None))
+    slope = jax.make_jaxpr(jax.grad(lambda weight, x: rows(x, weight).sum()))(jnp.ones((4, 5)), jnp.ones((2, 3, 4)))
+    [sums] = [each.invars for each in slope.eqns if each.primitive.name == "dot_general"]
+    assert [variable.aval.shape for variable in sums] == [(4, 6), (6, 5)]
 
 
 # Kernels: interpreted here, compiled on GPUs

@@ -37,13 +37,15 @@ def attention(qkv: Float[Array, "n triple"], mask: Bool[Array, " n"], heads: int
 def plain_attention(qkv: Float[Array, "n triple"], mask: Bool[Array, " n"], heads: int) -> Float[Array, "n width"]:
     """Compute the same in plain array operations."""
     entities, width = qkv.shape[0], qkv.shape[1] // 3
-    q, k, v = jnp.moveaxis(exact(qkv).reshape(entities, 3, heads, width // heads), 1, 0)
+    q, k, v = (part.reshape(entities, heads, width // heads) for part in jnp.split(exact(qkv), 3, axis=1))
     if entities > MANY and switch("blocks", "on") == "on":
         return _blockwise(q, k, v, mask).reshape(entities, width).astype(qkv.dtype)
-    # A handful of entities: sums of products fuse into one loop, tiny batched matrix products do not.
-    scores = (q[:, None] * k[None]).sum(-1) / q.shape[-1] ** 0.5
-    weights = jax.nn.softmax(jnp.where(mask[None, :, None], scores, jnp.finfo(scores.dtype).min), axis=1)
-    return (weights[..., None] * v[None]).sum(1).reshape(entities, width).astype(qkv.dtype)
+    # A handful of entities: sums of products fuse into one loop, tiny batched matrix products do not. The last axis is
+    # never the one that is summed over, so that processors add up several numbers at once.
+    q, k = q.transpose(1, 2, 0), k.transpose(1, 2, 0)
+    scores = (q[..., None] * k[:, :, None]).sum(1) / q.shape[1] ** 0.5
+    weights = jax.nn.softmax(jnp.where(mask[None, None], scores, jnp.finfo(scores.dtype).min), axis=2)
+    return (weights.transpose(1, 2, 0)[..., None] * v[None]).sum(1).reshape(entities, width).astype(qkv.dtype)
 
 
 def _blockwise(q: Array, k: Array, v: Array, mask: Array) -> Float[Array, "n heads size"]:

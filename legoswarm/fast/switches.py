@@ -12,6 +12,7 @@ VARIABLE = "LEGOSWARM_FAST"
 PATHS = {
     "kernels": ("plain", "fused", "interpret"),  # interpret: slowly, on a CPU, for tests
     "blocks": ("off", "on"),  # attention among many, some queries at a time
+    "products": ("plain", "flat"),  # rows of many axes times a matrix, on CPUs
     "seeds": ("map", "vmap"),  # of a run: one after the other, or side by side
     "programs": ("off", "on"),  # traced programs are kept between runs
 }

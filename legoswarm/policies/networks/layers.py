@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from legoswarm.fast.normalise import normalise
+from legoswarm.fast.products import product
 
 RELU_GAIN = 2**0.5
 Tree = TypeVar("Tree")
@@ -34,8 +35,8 @@ class Linear(eqx.Module):
 
     def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
         """Apply the affine map to one vector, in its precision; sums are float32."""
-        product = x @ self.weight.astype(x.dtype)
-        return product if self.bias is None else (product.astype(self.bias.dtype) + self.bias).astype(x.dtype)
+        total = product(x, self.weight.astype(x.dtype))
+        return total if self.bias is None else (total.astype(self.bias.dtype) + self.bias).astype(x.dtype)
 
 
 def orthogonalise(tree: Tree, *, key: PRNGKeyArray) -> Tree:
