@@ -35,11 +35,12 @@ def readme_commands() -> list[str]:
 
 
 def check(python: str, command: str, words: list[str]) -> dict[str, Any]:
-    """Run a command of the README in a fresh clone: how it ended, its seconds, and the versions that it used."""
+    """Run a command of the README in a fresh clone: how it ended, its seconds, and what it ran with."""
     with tempfile.TemporaryDirectory() as folder:
         clone, home = Path(folder) / "clone", Path(folder) / "home"
         home.mkdir()
         subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
+        revision = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=clone, text=True).strip()
         line = " ".join([command.replace("python3", python, 1), *words])
         fresh = {"HOME": str(home), "TMPDIR": folder, "XDG_CACHE_HOME": str(home / "cache"), "PIP_NO_CACHE_DIR": "1"}
         begun = time.monotonic()
@@ -54,7 +55,10 @@ def check(python: str, command: str, words: list[str]) -> dict[str, Any]:
         asked = subprocess.run([clone / ".venv/bin/python", "-c", VERSIONS], capture_output=True, text=True)
         versions = json.loads(asked.stdout) if asked.returncode == 0 else {}
     line = line.replace(python, Path(python).name, 1)
-    return {"command": line, "code": done.returncode, "seconds": seconds, "said": lines[-1], "versions": versions}
+    return {
+        "command": line, "code": done.returncode, "seconds": seconds, "said": lines[-1], "revision": revision,
+        "date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(), "versions": versions,
+    }  # fmt: skip
 
 
 def main() -> int:
