@@ -110,14 +110,19 @@ class Chromium:
             time.sleep(0.02)
 
     def place(self, selector):
-        """The middle of an element, scrolled into view if it is not."""
+        """The middle of an element, scrolled into view if it is not; once it has stood still for three frames."""
         code = f"""(async () => {{
-          const node = document.querySelector({json.dumps(selector)}), before = scrollY;
+          const node = document.querySelector({json.dumps(selector)});
           node.scrollIntoView({{ block: "nearest" }});
-          const frame = () => new Promise(requestAnimationFrame);
-          if (scrollY !== before) for (let at = 0; at < 3; at++) await frame(); // until fingers meet what eyes see
-          const box = node.getBoundingClientRect();
-          return [box.x + box.width / 2, box.y + box.height / 2];
+          const middle = ({{ x, y, width, height }}) => [x + width / 2, y + height / 2];
+          let place = middle(node.getBoundingClientRect());
+          for (let still = 0, frames = 0; still < 3 && frames < 100; frames++) {{
+            await new Promise(requestAnimationFrame);
+            const [x, y] = middle(node.getBoundingClientRect());
+            still = x === place[0] && y === place[1] ? still + 1 : 0;
+            place = [x, y];
+          }}
+          return place;
         }})()"""
         return self.run(code)
 

@@ -532,14 +532,13 @@ def test_everything_has_room(browser, folder, names, screen):
     browser.run(LISTEN_TO_WORDS)
     browser.until("app.world.time > 1")
     tap = browser.click if width > 1000 else lambda control: browser.touch(browser.place(control))
-    for control, done in (
+    for control, done in (  # the ghost's picture and words move the controls below them
         ("#roles button:nth-child(2)", "steer === 0"),
-        ("#ghost", "panels[0].ghost"),
+        ("#ghost", "panels[0].ghost && $('difference').textContent.startsWith('Run')"),
         ("#axes", "show.axes"),
     ):
         tap(control)
         browser.until(f"app.{done}")
-        browser.run("new Promise(requestAnimationFrame)")  # controls move down when the ghost's picture appears
     browser.run("turnTo(30)")
     if width > 1000:
         slide(browser, "#wind", 0.5)
