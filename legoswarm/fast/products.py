@@ -1,9 +1,9 @@
 """Products of rows with a matrix, as one plain matrix product however many axes the rows have.
 
 Networks are written for one vector, so `vmap` makes arrays of many axes. The gradient of their weights sums over all of
-these axes at once, and on CPUs XLA first writes out a transposed copy of such an array: that took most of the time that
-trainings need. A primitive of our own flattens the axes before XLA sees them. On GPUs it gains nothing, and
-`jax.numpy.matmul` is used.
+these axes at once, and on CPUs XLA first writes out a transposed copy of such an array: that took a sixth of the time
+of a training. A primitive of our own flattens the axes before XLA sees them. It was not tried on GPUs: they take
+the plain way.
 """
 
 from __future__ import annotations
